@@ -1,0 +1,67 @@
+# Every target does its own set-up; `make help` lists them. ARGS= passes options on, for example
+#   make test ARGS="tests/engine -k cover"
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.ONESHELL:
+.SHELLFLAGS := -eu -o pipefail -c
+MAKEFLAGS += --no-print-directory
+
+BIN := .venv/bin
+JOBS ?= 2
+ARGS ?=
+export PYTHON
+
+.PHONY: help venv venv-run run check format test generate bench pins clean
+
+help: ## list the targets
+	@echo "Tenure. Each target sets up what it needs by itself; ARGS=\"...\" passes options on."
+	awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+
+venv: ## build or refresh .venv with everything pinned in requirements/dev.txt
+	@requirements/install dev
+
+venv-run: ## the same with only what running needs (requirements/run.txt)
+	@requirements/install run
+
+run: venv-run ## the five-minute tour: an embedded fleet, budgets, runs that really run
+	@$(BIN)/python -m tenure.cli.tour $(ARGS)
+
+check: venv ## lint, formatting, types and layers (ruff, mypy --strict, import-linter)
+	@failed=
+	try() { printf '==> %s\n' "$$*"; "$(BIN)/$$@" || failed="$${failed:+$$failed, }$$1 $${2:-}"; }
+	try ruff check --quiet
+	try ruff format --check --quiet
+	try mypy --no-error-summary
+	try lint-imports --no-logo
+	if [ -n "$$failed" ]; then
+	    echo "check failed: $$failed. \`make format\` repairs what can be repaired by itself." >&2
+	    exit 1
+	fi
+
+format: venv ## rewrite the code as ruff wants it (safe fixes and formatting)
+	@$(BIN)/ruff check --quiet --fix-only
+	$(BIN)/ruff format
+
+test: check ## everything: check, then all tests (ARGS="path -k name" for some)
+	@echo "==> pytest -n $(JOBS) $(ARGS)"
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -q $(ARGS)
+
+generate: venv ## rewrite the generated files (CRDs, reference docs)
+	@$(BIN)/python tools/generate.py $(ARGS)
+
+bench: venv ## measure what must hold, as ratios within one run
+	@$(BIN)/python -m bench $(ARGS)
+
+pins: ## resolve the pins in requirements/ anew (needs uv)
+	@command -v uv >/dev/null || { echo "make pins needs uv on the PATH: pip install uv" >&2; exit 1; }
+	compile() {
+	    uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+	        --no-header --no-emit-index-url --no-emit-find-links "$$@"
+	}
+	compile --extra nvml pyproject.toml requirements/build.in -o requirements/run.txt
+	compile --extra nvml --extra dev -c requirements/run.txt pyproject.toml requirements/build.in -o requirements/dev.txt
+
+clean: ## remove .venv, caches and build leftovers (nothing under version control)
+	@rm -rf .venv .venv.lock build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find src tests bench tools \( -name __pycache__ -o -name .ruff_cache \) -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	rm -rf src/*.egg-info

@@ -1,0 +1,23 @@
+"""What every test shares: hypothesis profiles and an environment without a person's own settings."""
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# No deadline anywhere: seconds swing threefold on a shared machine, so a slow example says nothing.
+_ALWAYS = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("default", _ALWAYS, max_examples=60)
+# CI is repeatable: the same code gives the same verdict. Luck belongs to `soak` and to your desk.
+settings.register_profile("ci", _ALWAYS, max_examples=60, derandomize=True)
+# pytest --hypothesis-profile soak
+settings.register_profile("soak", _ALWAYS, max_examples=5_000)
+settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+@pytest.fixture(autouse=True)
+def no_personal_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A developer's own TENURE_* variables must not decide what a test sees."""
+    for name in sorted(os.environ):
+        if name.startswith("TENURE_"):
+            monkeypatch.delenv(name)
