@@ -1,0 +1,105 @@
+"""Write the files that are made from the code: CRDs and reference pages. ``make generate``.
+
+    python tools/generate.py            write what changed
+    python tools/generate.py --check    write nothing; exit 1 if a file is stale
+
+To add a file, append its path and the function that makes its text to ``FILES``. A function is only called
+when the files are made, so it may import what it needs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+KINDS = ("Budget", "Run", "Reservation", "Lease")
+_YAML_HEADER = "# Written by `make generate` from src/tenure/api; edit the types there.\n"
+
+
+def crd(kind: str) -> str:
+    """One CustomResourceDefinition as YAML."""
+    import yaml
+
+    from tenure.api.crd import manifest
+
+    return _YAML_HEADER + yaml.safe_dump(manifest(kind), sort_keys=False, width=110)
+
+
+def api_reference() -> str:
+    from tenure.api.reference import api_page
+
+    return api_page()
+
+
+def policy_reference() -> str:
+    from tenure.api.reference import policy_page
+
+    return policy_page()
+
+
+def cli_reference() -> str:
+    from tenure.cli.reference import cli_page
+
+    return cli_page()
+
+
+def invariants_reference() -> str:
+    from tenure.audit import invariants_markdown
+
+    return invariants_markdown()
+
+
+def reasons_reference() -> str:
+    from tenure.engine.reasons import reasons_page
+
+    return reasons_page()
+
+
+FILES: list[tuple[str, Callable[[], str]]] = [
+    *((f"deploy/crds/{kind.lower()}s.yaml", partial(crd, kind)) for kind in KINDS),
+    ("docs/reference/api.md", api_reference),
+    ("docs/reference/policy.md", policy_reference),
+    ("docs/reference/cli.md", cli_reference),
+    ("docs/reference/invariants.md", invariants_reference),
+    ("docs/reference/reasons.md", reasons_reference),
+]
+
+
+def stale(root: Path = ROOT) -> list[tuple[str, str]]:
+    """The files that are not what they should be, with the text that they should have."""
+    wanted = ((path, make()) for path, make in FILES)
+    return [(path, text) for path, text in wanted if _text_of(root / path) != text]
+
+
+def write(changes: list[tuple[str, str]], root: Path = ROOT) -> None:
+    for path, text in changes:
+        target = root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+
+
+def main(arguments: list[str]) -> int:
+    """Exit 0 if all is fresh (now), 1 if ``--check`` found something stale, 2 for a wrong argument."""
+    if arguments not in ([], ["--check"]):
+        print("usage: tools/generate.py [--check]", file=sys.stderr)
+        return 2
+    changes = stale()
+    for path, _ in changes:
+        print(f"{'stale' if arguments else 'wrote'} {path}")
+    if arguments:
+        if changes:
+            print("run `make generate` and commit what it writes", file=sys.stderr)
+        return 1 if changes else 0
+    write(changes)
+    print(f"{len(FILES)} generated files are fresh")
+    return 0
+
+
+def _text_of(path: Path) -> str | None:
+    return path.read_text() if path.exists() else None
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
