@@ -1,0 +1,191 @@
+"""A state as bytes and back: so that opening a fleet costs what is open, not what has ever happened.
+
+An image holds facts and meters, never indexes: those are built again on the way in, by the same code that builds them
+from the ledger. Equal states have equal images, byte for byte.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+
+from tenure.api.budget import Budget
+from tenure.api.core import Namespace, Node
+from tenure.api.policy import Policy
+from tenure.api.run import Run
+from tenure.engine.bind import Counters
+from tenure.engine.books import Fund, Meter
+from tenure.engine.state import PodRow, RunRow, State, spares_first
+from tenure.facts import Lease, Life, Pod, PodPhase
+from tenure.units import Instant
+
+_Line = tuple[int, int]
+"""A meter: (offset, rate)."""
+
+
+class _Counters(Struct, frozen=True):
+    attempt: int
+    groups: int
+    ranks: int
+    serials: tuple[tuple[int, str, int], ...]
+    replaced: tuple[tuple[int, int], ...]
+
+
+class _RunImage(Struct, frozen=True):
+    run: Run
+    life: Life
+    meters: tuple[tuple[str, str, _Line], ...]
+    counters: _Counters
+
+
+class _PodImage(Struct, frozen=True):
+    pod: Pod
+    phase: PodPhase
+    since: Instant
+    code: int | None
+    message: str
+    stop: bool
+
+
+class _FundImage(Struct, frozen=True):
+    budget: str
+    envelope: str
+    owner: str
+    flavor: str
+    window: tuple[Instant, Instant]
+    since: Instant
+    meters: tuple[_Line, _Line, _Line]
+    warned: tuple[str, ...]
+
+
+class _Account(Struct, frozen=True):
+    budget: str
+    envelope: str
+    window: tuple[Instant, Instant]
+    offsets: tuple[int, int, int]
+    warned: tuple[str, ...]
+
+
+class Image(Struct, frozen=True):
+    fleet: str
+    now: Instant
+    policy: Policy
+    policy_known: bool
+    namespaces: tuple[Namespace, ...]
+    budgets: tuple[Budget, ...]
+    nodes: tuple[Node, ...]
+    runs: tuple[_RunImage, ...]
+    leases: tuple[Lease, ...]
+    ending: dict[str, str]
+    pods: tuple[_PodImage, ...]
+    funds: tuple[_FundImage, ...]
+    accounts: tuple[_Account, ...]
+    cap_warned: tuple[tuple[str, str, tuple[str, ...]], ...]
+    unready: dict[str, Instant]
+
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+_decoder = msgspec.json.Decoder(Image)
+
+
+def dump(state: State) -> bytes:
+    return _encoder.encode(
+        Image(
+            fleet=state.fleet,
+            now=state.now,
+            policy=state.policy,
+            policy_known=state.policy_known,
+            namespaces=tuple(state.namespaces[name] for name in sorted(state.namespaces)),
+            budgets=tuple(state.budgets[name] for name in sorted(state.budgets)),
+            nodes=tuple(state.topology.rows[name].node for name in sorted(state.topology.rows)),
+            runs=tuple(_run_image(state.runs[key]) for key in sorted(state.runs)),
+            leases=tuple(state.leases[key] for key in sorted(state.leases)),
+            ending=state.ending,
+            pods=tuple(_pod_image(state.pods[key]) for key in sorted(state.pods)),
+            funds=tuple(_fund_image(state.books.funds[key]) for key in sorted(state.books.funds)),
+            accounts=tuple(
+                _Account(*key, window, offsets[:3], tuple(sorted(offsets[3])))
+                for (key, window), offsets in sorted(state.books.accounts.items(), key=lambda item: item[0])
+            ),
+            cap_warned=tuple(
+                (*key, tuple(sorted(marks))) for key, marks in sorted(state.books.cap_warned.items()) if marks
+            ),
+            unready=state.unready,
+        )
+    )
+
+
+def load(body: bytes) -> State:
+    image = _decoder.decode(body)
+    state = State(image.fleet)
+    state.restore_policy(image.policy, known=image.policy_known)
+    state.namespaces = {item.metadata.name: item for item in image.namespaces}
+    for node in image.nodes:
+        state.restore_node(node)
+    state.unready.update(image.unready)
+    _load_money(state, image)
+    for one in image.runs:
+        row = RunRow(one.run, one.life)
+        row.meters = {(funding, payer): Meter(*line) for funding, payer, line in one.meters}
+        _load_counters(row.counters, one.counters)
+        state.restore_run(row)
+    for lease in spares_first(image.leases):
+        state.register(lease)
+        state.books.commit(lease)
+    state.ending.update(image.ending)
+    for pod in image.pods:
+        _load_pod(state, pod)
+    state.now = image.now
+    state.restore_agenda()
+    return state
+
+
+def _load_money(state: State, image: Image) -> None:
+    state.books.cap_warned = {(budget, cap): set(marks) for budget, cap, marks in image.cap_warned}
+    for budget in image.budgets:
+        state.restore_budget(budget)
+    for one in image.funds:
+        fund = state.books.funds.get((one.budget, one.envelope))
+        if fund is None:  # its Budget is gone; what it paid for is not
+            fund = state.books.funds[one.budget, one.envelope] = Fund((one.budget, one.envelope))
+            fund.owner, fund.flavor = one.owner, one.flavor
+        (fund.start, fund.end), fund.since = one.window, one.since
+        fund.total, fund.lent, fund.spare = (Meter(*line) for line in one.meters)
+        fund.warned = set(one.warned)
+    state.books.accounts = {
+        ((one.budget, one.envelope), one.window): (*one.offsets, set(one.warned)) for one in image.accounts
+    }
+
+
+def _load_pod(state: State, image: _PodImage) -> None:
+    row = PodRow(image.pod, image.since)
+    row.phase, row.code, row.message, row.stop = image.phase, image.code, image.message, image.stop
+    state.pods[image.pod.key] = row
+    if row.stop:
+        state.leaving[image.pod.key] = row
+    state.runs[image.pod.run_key].pods[image.pod.name] = row
+
+
+def _run_image(row: RunRow) -> _RunImage:
+    meters = tuple((*key, (meter.offset, meter.rate)) for key, meter in sorted(row.meters.items()))
+    counters = row.counters
+    serials = tuple((*key, serial) for key, serial in sorted(counters.serials.items()))
+    replaced = tuple(sorted(counters.replaced.items()))
+    counted = _Counters(counters.attempt, counters.groups, counters.ranks, serials, replaced)
+    return _RunImage(row.run, row.life, meters, counted)
+
+
+def _load_counters(counters: Counters, image: _Counters) -> None:
+    counters.attempt, counters.groups, counters.ranks = image.attempt, image.groups, image.ranks
+    counters.serials = {(group, node): serial for group, node, serial in image.serials}
+    counters.replaced = dict(image.replaced)
+
+
+def _pod_image(row: PodRow) -> _PodImage:
+    return _PodImage(row.pod, row.phase, row.since, row.code, row.message, row.stop)
+
+
+def _fund_image(fund: Fund) -> _FundImage:
+    lines = tuple((meter.offset, meter.rate) for meter in (fund.total, fund.lent, fund.spare))
+    return _FundImage(*fund.key, fund.owner, fund.flavor, fund.window, fund.since, (lines[0], lines[1], lines[2]),
+                      tuple(sorted(fund.warned)))  # fmt: skip

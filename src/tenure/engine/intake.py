@@ -1,0 +1,153 @@
+"""Taking objects in (SPEC 2, 12): what one object alone cannot show is checked here, against the state.
+
+Everything is checked before anything is taken: a file of several objects is applied whole or not at all. What is taken
+gets its identity here: a uid made from the fleet, the name and the instant, so that the same history gives the same
+ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+import msgspec
+
+from tenure.api.budget import Budget, BudgetStatus
+from tenure.api.core import Namespace, Node
+from tenure.api.defaults import default
+from tenure.api.errors import FieldError
+from tenure.api.meta import ObjectMeta
+from tenure.api.relations import check_family, check_owner, check_update
+from tenure.api.run import Run, RunStatus
+from tenure.engine import life, spares
+from tenure.engine.names import object_uid
+from tenure.engine.state import RunRow, State
+from tenure.engine.turn import Turn
+from tenure.facts import PutBudget, PutNamespace, PutNode, PutRun, Reason, Removed
+from tenure.units import Instant, format_time
+
+Applied = Budget | Run | Namespace | Node
+_Object = TypeVar("_Object", Budget, Run, Namespace, Node)
+
+
+def apply(turn: Turn, objects: tuple[Applied, ...], attempts: dict[str, int]) -> list[FieldError]:
+    """Take objects in, or say why none of them was."""
+    state = turn.state
+    namespaces = state.namespaces | {item.metadata.name: item for item in objects if isinstance(item, Namespace)}
+    ready = [_defaulted(item, namespaces) for item in objects]
+    errors = [*_budget_errors(state, ready), *_run_errors(state, ready, namespaces)]
+    if not errors:
+        for item in sorted(ready, key=_rank):
+            _put(turn, item, attempts)
+    return errors
+
+
+def delete(turn: Turn, kind: str, namespace: str, name: str) -> list[FieldError]:
+    state = turn.state
+    subject = f"{kind}/{namespace}/{name}" if kind == "Run" else f"{kind}/{name}"
+    if kind == "Run" and f"{namespace}/{name}" in state.runs:
+        row = state.runs[f"{namespace}/{name}"]
+        if not row.life.deleting:
+            life.cancel(turn, row)
+    elif kind == "Budget" and name in state.budgets:
+        turn.emit(Removed(kind="Budget", name=name))
+    elif kind == "Node" and name in state.topology.rows:
+        spares.lose_nodes(turn, [name], removed=True)
+    elif kind == "Namespace" and name in state.namespaces:
+        turn.emit(Removed(kind="Namespace", name=name))
+    else:
+        return [FieldError(object=subject, path="metadata.name", value=name, problem="does not exist",
+                           fix="check the name and the namespace with `kubectl runs list`")]  # fmt: skip
+    return []
+
+
+def full_name(item: Applied) -> str:
+    meta = item.metadata
+    return f"{item.kind}/{meta.namespace}/{meta.name}" if isinstance(item, Run) else f"{item.kind}/{meta.name}"
+
+
+def _rank(item: Applied) -> int:
+    """Namespaces and money before machines, machines before runs; the given order within a kind."""
+    return (Namespace, Budget, Node, Run).index(type(item))
+
+
+def _defaulted(item: Applied, namespaces: dict[str, Namespace]) -> Applied:
+    return default(item, namespace=namespaces.get(item.metadata.namespace or "default"))
+
+
+def _budget_errors(state: State, objects: Iterable[Applied]) -> list[FieldError]:
+    new = {item.metadata.name: item for item in objects if isinstance(item, Budget)}
+    return check_family((state.budgets | new).values()) if new else []
+
+
+def _run_errors(state: State, objects: Iterable[Applied], namespaces: dict[str, Namespace]) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for run in objects:
+        if isinstance(run, Run):
+            errors += check_owner(run, namespaces.get(run.metadata.namespace))
+            row = state.runs.get(f"{run.metadata.namespace}/{run.metadata.name}")
+            if row is not None and row.life.deleting:
+                errors.append(_leaving(row))
+            elif row is not None:
+                errors += check_update(row.run, run, admitted=row.life.admitted)
+    return errors
+
+
+def _leaving(row: RunRow) -> FieldError:
+    """What is applied to a run that is being deleted would be lost with it."""
+    return FieldError(object=f"Run/{row.key}", path="metadata.deletionTimestamp", problem="the Run is being deleted",
+                      fix="apply it again when its last lease is closed")  # fmt: skip
+
+
+def _put(turn: Turn, item: Applied, attempts: dict[str, int]) -> None:
+    state, now = turn.state, turn.now
+    if isinstance(item, Namespace):
+        if (known := _identified(state, item, state.namespaces.get(item.metadata.name), now)) is not None:
+            turn.emit(PutNamespace(object=known))
+    elif isinstance(item, Budget):
+        budget = msgspec.structs.replace(item, status=BudgetStatus())
+        if (taken := _identified(state, budget, state.budgets.get(item.metadata.name), now)) is not None:
+            turn.emit(PutBudget(object=taken))
+    elif isinstance(item, Node):
+        _put_node(turn, item)
+    else:
+        key = f"{item.metadata.namespace}/{item.metadata.name}"
+        row = state.runs.get(key)
+        run = msgspec.structs.replace(item, status=RunStatus())
+        before = attempts.get(key, 0) if row is None else 0
+        if (wanted := _identified(state, run, row.run if row else None, now, before=before)) is not None:
+            turn.emit(PutRun(object=wanted, attempts=before))
+
+
+def _put_node(turn: Turn, node: Node) -> None:
+    state = turn.state
+    before = state.topology.rows.get(node.metadata.name)
+    old_fault = before.fault if before else None
+    taken = _identified(state, node, before.node if before else None, turn.now)
+    if taken is None:
+        return
+    turn.emit(PutNode(object=taken))
+    row = state.topology.rows[node.metadata.name]
+    if row.held >> row.gpus:
+        data: dict[str, int | str] = {"node": row.name, "count": row.gpus}
+        turn.note("Quarantined", f"Node/{row.name}", Reason(code="Overcommitted", data=data))
+    fault = row.fault
+    if fault is not None and fault != old_fault:
+        turn.note("Quarantined", f"Node/{node.metadata.name}", fault)
+
+
+def _identified(state: State, item: _Object, old: _Object | None, now: Instant, *, before: int = 0) -> _Object | None:
+    """The object with its identity; None if it says nothing new. ``before``: attempts of earlier runs of that name."""
+    meta = item.metadata
+    if old is None:
+        known = ObjectMeta(
+            name=meta.name, namespace=meta.namespace, labels=meta.labels, annotations=meta.annotations, generation=1,
+            uid=object_uid(state.fleet, full_name(item), str(now), *([str(before)] if before else [])),
+            creation_timestamp=format_time(now),
+        )  # fmt: skip
+        return msgspec.structs.replace(item, metadata=known)
+    kept = msgspec.structs.replace(old.metadata, labels=meta.labels, annotations=meta.annotations)
+    same = msgspec.structs.replace(item, metadata=kept)
+    if same == old:
+        return None
+    return msgspec.structs.replace(same, metadata=msgspec.structs.replace(kept, generation=old.metadata.generation + 1))

@@ -1,0 +1,151 @@
+"""Every reason, once: its code, how decisive it is, whether waiting helps, and its sentence.
+
+A reason travels as ``facts.Reason(code, data)``; people read ``sentence(reason)``. Docs are generated from this table.
+Lower precedence is more decisive: when several reasons apply, the headline is the one with the lowest.
+
+>>> sentence(Reason(code="ConcurrencyCapExceeded", data={"envelope": "rai/west", "limit": 128, "used": 120, "asked": 16, "short": 8}))
+'rai/west allows 128 GPUs at once; 120 are in use and 16 were asked: 8 too many.'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from tenure.facts import Reason
+
+
+class Rule(Struct, frozen=True):
+    code: str
+    precedence: int
+    waiting_helps: bool
+    template: str
+    remedy: str
+
+
+def _rules(*rows: tuple[str, bool, str, str]) -> dict[str, Rule]:
+    return {code: Rule(code, rank, helps, text, remedy) for rank, (code, helps, text, remedy) in enumerate(rows)}
+
+
+RULES: dict[str, Rule] = _rules(
+    # Cover: who pays (SPEC 4), in the order of the headline.
+    ("InvalidRequest", False, "The request is not valid: {problem}.", "Correct the Run and submit it again."),
+    ("BorrowLimit", True, "The run may borrow {limit} GPUs and holds {held}; {asked} more were needed: {short} too many.",
+     "Raise funding.maxBorrowGPUs, or wait for money of the owner's own."),
+    ("AggregateCapExceeded", True, "The cap {envelope} has room for {room} GPUs of this claim; {asked} were asked: {short} too many.",
+     "Wait for other work under the cap to end, or ask its budget owner to raise it."),
+    ("IntegralCapExceeded", True, "{envelope} has {hours} GPU-hours left, enough for {room} GPUs for {period}; {asked} were asked: {short} too many.",
+     "Declare a shorter expectedDuration, ask for fewer GPUs, or ask the budget owner for hours."),
+    ("LendingCapExceeded", True, "{envelope} may lend {room} more GPUs for this claim; {asked} were asked: {short} too many.",
+     "Wait for other borrowers to finish, or name another sponsor."),
+    ("ConcurrencyCapExceeded", True, "{envelope} allows {limit:GPU} at once; {used} are in use and {asked} were asked: {short} too many.",
+     "Wait for work paid by this envelope to end, or borrow from a sponsor."),
+    ("ACLDenied", False, "{envelope} does not lend to {owner}.", "Ask its budget owner to add you to lending.to."),
+    ("SharingOptOut", False, "{envelope} does not share with its family.", "List its owner as a sponsor, if it lends to you."),
+    ("WindowClosed", True, "{envelope} is open {window}, which does not cover {needed}.",
+     "Wait for the window to open, or declare an expectedDuration that ends inside it."),
+    ("NoEnvelope", False, "No envelope can pay for {asked} {flavor} GPUs of {owner} here.",
+     "Ask a budget owner for an envelope of this flavor whose selector matches the place, or sponsors to borrow from."),
+    # Pack: where it runs (SPEC 5).
+    ("NoNodes", False, "No node has {flavor} GPUs where this run may go.", "Check gpuType and locality.selector against `kubectl runs nodes`."),
+    ("TooLarge", False, "Even an empty fleet could not hold {shape}: {where} came closest, with room for {room}.",
+     "Ask for fewer GPUs, smaller groups, or allow more domains."),
+    ("PayersApart", False, "There is room for {shape}, but nowhere may the same envelopes pay for all of a group.",
+     "Use smaller groups, or ask for an envelope whose selector covers the whole domain."),
+    ("NoCapacity", True, "{where} has {free} free GPUs of the {need} that are needed.", "Wait for running work to end."),
+    ("Fragmented", True, "{where} has {free} free GPUs for the {need} needed, but not in {shape}: the largest hole is {largest}.",
+     "Wait, or use smaller groups or pods."),
+    ("SpreadForbidden", True, "No single domain holds all {need} GPUs; {where} came closest with {largest} free.",
+     "Wait, or set locality.allowCrossGroupSpread."),
+    # The life of a run (SPEC 6, 9).
+    ("Backoff", True, "The last start failed; the next try is at {at}.", "Look at `kubectl runs logs`."),
+    ("StartFailed", True, "{pod} could not be started on {node}: {detail}", "Look at `kubectl runs logs`; it is tried again."),
+    ("WorkloadFailed", False, "{pod} failed with exit code {code}.", "Look at `kubectl runs logs`."),
+    ("PodLost", False, "{pod} was lost: {detail}", "Look at `kubectl runs logs`."),
+    ("NodeFailure", True, "Node {node} failed under the run.", "Give the run spares, or a checkpoint window in which it may be requeued."),
+    ("Swapped", False, "Rank {rank} moved from {old} to {new}: the world size is unchanged.", ""),
+    ("Grown", False, "Grown by {gpus:GPU} to {width}.", ""),
+    ("ShrunkByOwner", False, "Shrunk to {width:GPU}, as desired.", ""),
+    ("ShrunkByFailure", False, "Node {node} failed and nothing could take over: {groups:group} given up.", "It grows again when machines and money allow."),
+    ("ReclaimedBySpare", True, "The spare on {node} that it ran on was needed.", "Opportunistic work gives way at once; ask for onPreemption: Requeue."),
+    ("CheckpointExpired", False, "The run could not be placed again within its checkpoint window of {window}.", "Submit it again."),
+    ("Canceled", False, "The run was deleted.", ""),
+    ("Completed", False, "{pods:pod} succeeded.", ""),
+    ("Started", False, "{pods:pod} bound: it runs.", ""),
+    ("Admitted", False, "{gpus:GPU} on {nodes:node}, paid by {payers}.", ""),
+    # Nodes (SPEC 5).
+    ("MissingLabel", False, "Node {node} has GPUs but lacks the label {label}: it takes no work.", "Label the node."),
+    ("BadCount", False, "Node {node} offers {count} GPUs, which is no count: it takes no work.", "Repair the node's device plugin."),
+    ("Overcommitted", False, "Node {node} offers {count} GPUs, and leases hold ordinals beyond them.", "Repair the node, or cancel what runs on it."),
+    # Budgets (SPEC 3).
+    ("OverBudget", False, "{envelope} pays for {used:GPU} and allows {limit}.",
+     "Raise the limit, or let the work end."),
+    ("HoursNotice", False, "{envelope} has used {percent} % of its {limit} GPU-hours.", "See `kubectl runs budgets usage`."),
+    ("ExhaustsSoon", False, "{envelope} will have spent its hours, or reached the end of its window, at {at}.", "Ask for hours, or let the work end."),
+    ("Exhausted", False, "{envelope} has spent its {limit} GPU-hours: it admits nothing more.", "Ask the budget owner for hours."),
+    ("LendingExhausted", False, "{envelope} has lent its {limit} GPU-hours: it lends nothing more.", "Name another sponsor."),
+    ("WindowOver", False, "The window of {envelope} is over: it admits nothing more.", "Ask the budget owner for a new window."),
+)  # fmt: skip
+
+
+class _Word:
+    """A value in a sentence; ``{nodes:node}`` counts: 1 node, 2 nodes."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __format__(self, noun: str) -> str:
+        if not noun:
+            return str(self.value)
+        return f"{self.value} {noun}" + ("" if self.value == 1 else "s")
+
+
+class _Words(dict[str, _Word]):
+    """A sentence with a number missing is still a sentence."""
+
+    def __missing__(self, key: str) -> _Word:
+        return _Word("?")
+
+
+def sentence(reason: Reason) -> str:
+    words = _Words((key, _Word(value)) for key, value in reason.data.items())
+    return RULES[reason.code].template.format_map(words)
+
+
+def remedy(reason: Reason, *, never: bool = False) -> str:
+    """What helps. Waiting is no advice for what can never start."""
+    rule = RULES[reason.code]
+    return (
+        "Waiting does not help: ask for less, or have the limit raised."
+        if never and rule.waiting_helps
+        else rule.remedy
+    )
+
+
+def headline(reasons: Iterable[Reason]) -> Reason | None:
+    """The most decisive of several; of equals the one that was least short, then the first."""
+
+    def rank(reason: Reason) -> tuple[int, int]:
+        short = reason.data.get("short", 0)
+        return RULES[reason.code].precedence, short if isinstance(short, int) else 0
+
+    return min(reasons, key=rank, default=None)
+
+
+def reasons_page() -> str:
+    """The reference page of all reasons."""
+    lines = [
+        "<!-- Written by `make generate` from src/tenure/engine/reasons.py; edit the table there. -->",
+        "",
+        "# Reasons",
+        "",
+        "Every reason that a condition, an event or `kubectl runs explain` can give, the most decisive first. Words in braces are",
+        "filled with numbers. *Waiting helps* says whether the run may start by itself later.",
+        "",
+    ]
+    for rule in RULES.values():
+        lines += [f"## {rule.code}", "", rule.template, ""]
+        helps = "Waiting helps." if rule.waiting_helps else ""
+        lines += [" ".join(text for text in (helps, rule.remedy) if text), ""] if helps or rule.remedy else []
+    return "\n".join(lines)

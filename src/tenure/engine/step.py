@@ -1,0 +1,170 @@
+"""The only way in: one event and a clock reading in, facts out.
+
+    outcome = step(state, Apply(objects=(run,)), now=now)    # pure, but for ``state``, which now holds the facts
+    ledger.append(outcome.facts)                             # the shell's business
+
+Within a step timers that are due fire first, then the event is taken, then whatever can start is started. A refusal
+(an object that may not be applied) is an answer: it comes back as errors, with no facts at all. If the facts cannot be
+committed, the state is ahead of the ledger and must be thrown away: it is rebuilt from what is stored.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from tenure.api.errors import FieldError
+from tenure.api.policy import Policy
+from tenure.engine import elastic, intake, life, money, spares
+from tenure.engine.admit import admit
+from tenure.engine.intake import Applied
+from tenure.engine.state import State
+from tenure.engine.topology import is_fenced, is_ready
+from tenure.engine.turn import Turn
+from tenure.facts import Fact, PodPhase, PutPolicy, Seen
+from tenure.units import Instant
+
+
+class Apply(Struct, frozen=True):
+    """Create or update objects, all or none. ``attempts``: the last attempt of earlier runs of the same name."""
+
+    objects: tuple[Applied, ...]
+    attempts: dict[str, int] = {}
+
+
+class Delete(Struct, frozen=True):
+    kind: Literal["Budget", "Run", "Namespace", "Node"]
+    name: str
+    namespace: str = ""
+
+
+class SetPolicy(Struct, frozen=True):
+    policy: Policy
+
+
+class Sighting(Struct, frozen=True):
+    """What was observed of one pod."""
+
+    pod: str
+    phase: PodPhase
+    code: int | None = None
+    message: str = ""
+    since: Instant | None = None
+    """When it became so, if that is known to be earlier than now."""
+
+
+class Report(Struct, frozen=True):
+    """Pods were looked at; repeated and stale sightings change nothing."""
+
+    pods: tuple[Sighting, ...]
+
+
+class Tick(Struct, frozen=True):
+    """Time has passed."""
+
+
+Event = Apply | Delete | SetPolicy | Report | Tick
+
+
+class Outcome(Struct, frozen=True):
+    """What was decided: facts to commit (none if nothing changed), or why the event was refused."""
+
+    cause: str
+    facts: tuple[Fact, ...] = ()
+    refused: tuple[FieldError, ...] = ()
+
+
+def step(state: State, event: Event, *, now: Instant, decide: bool = True) -> Outcome:
+    """Take an event in. With ``decide=False`` it is only recorded: whoever drives the fleet decides on it later."""
+    turn = Turn(state, now=max(now, state.now))
+    if decide:
+        money.arm(
+            turn
+        )  # a state that was rebuilt has its envelopes still to look at: their notices come first, as ever
+        _timers(turn)
+    refused = _take(turn, event)
+    if not refused:
+        _fences(turn, event)
+    if decide:
+        elastic.resize(turn)
+        admit(turn)
+        rows = elastic.due(turn)
+        spares.top_up(turn, rows)
+        elastic.grow(turn, rows)
+        money.arm(turn)
+    state.now = turn.now
+    return Outcome(_cause(event), tuple(turn.facts), tuple(refused))
+
+
+def next_wake(state: State) -> Instant | None:
+    """The next instant at which time alone changes something."""
+    return state.agenda.next()
+
+
+def _timers(turn: Turn) -> None:
+    state = turn.state
+    for _, what, which in sorted(state.agenda.due(turn.now), key=lambda timer: timer[1] != "fund"):
+        if what == "fund":
+            budget, _, envelope = which.partition("/")
+            money.ring(turn, state.books.funds[budget, envelope])
+        elif what == "grow":
+            state.agenda.elastic.add(which)
+        elif what == "unready":
+            _unready(turn, which)
+        elif which in state.runs:
+            row = state.runs[which]
+            if what == "deadline" and row.life.phase == "Pending" and row.life.deadline is not None:
+                life.expire(turn, row)
+            else:
+                state.agenda.run_changed(which)
+
+
+def _unready(turn: Turn, node: str) -> None:
+    """A node has not been ready for long: a failure only if the operator accepted that risk (SPEC 9)."""
+    row = turn.state.topology.rows.get(node)
+    if row is not None and turn.state.policy.unready_is_failure and not is_ready(row.node):
+        spares.lose_nodes(turn, [node])
+
+
+def _take(turn: Turn, event: Event) -> list[FieldError]:
+    match event:
+        case Apply():
+            return intake.apply(turn, event.objects, event.attempts)
+        case Delete():
+            return intake.delete(turn, event.kind, event.namespace, event.name)
+        case SetPolicy():
+            if event.policy != turn.state.policy or not turn.state.policy_known:
+                turn.emit(PutPolicy(policy=event.policy))
+        case Report():
+            for one in event.pods:
+                pod = turn.state.pods.get(one.pod)
+                if pod is not None:
+                    life.pod_seen(turn, pod, Seen(namespace=pod.pod.namespace, pod=pod.pod.name, phase=one.phase,
+                                                  code=one.code, message=one.message, since=one.since))  # fmt: skip
+        case Tick():
+            pass
+    return []
+
+
+def _fences(turn: Turn, event: Event) -> None:
+    """Nodes that an event fenced lose what is on them."""
+    if isinstance(event, Apply):
+        nodes = {item.metadata.name for item in event.objects if item.kind == "Node" and is_fenced(item)}
+        if nodes:
+            spares.lose_nodes(turn, nodes)
+
+
+def _cause(event: Event) -> str:
+    match event:
+        case Apply():
+            names = [intake.full_name(item) for item in event.objects]
+            return f"apply {names[0]}" + (f" and {len(names) - 1} more" if len(names) > 1 else "") if names else "apply"
+        case Delete():
+            return f"delete {event.kind}/{event.namespace + '/' if event.namespace else ''}{event.name}"
+        case SetPolicy():
+            return "set policy"
+        case Report():
+            return "pods " + ", ".join(f"{one.pod} {one.phase}" for one in event.pods[:3])
+        case Tick():
+            return "tick"
