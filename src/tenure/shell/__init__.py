@@ -1,0 +1,1 @@
+"""What surrounds the engine: makes its decisions durable and carries them out."""

@@ -1,0 +1,192 @@
+"""A fleet that decides: the engine's state, the store that holds the truth, and the executor that makes it happen.
+
+    events -> step (pure) -> facts -> one commit -> fold -> executor -> reports -> events
+
+A decision counts when its commit returns. If the commit fails, the state is thrown away and built again from what is
+stored: whatever was really committed is there, whatever was not never happened. Other processes may append to the same
+store; every decision is made inside a transaction, on a state that has first taken in what they wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from tenure.engine import Apply, Event, Outcome, Report, Sighting, State, Tick, dump, load, next_wake, render, step
+from tenure.engine.state import PodRow, RunRow
+from tenure.facts import Cleared, Ending, Entry, Fact, Placed, Seen
+from tenure.shell.executor import Attentive, Executor, PodReport, PodWork
+from tenure.shell.store import Store, Writing
+from tenure.units import Instant, Micros
+
+IMAGE_EVERY = 256
+"""Entries between two images of the state, at least; an image costs what is open, so a large fleet takes fewer."""
+
+
+def rebuild(store: Store) -> tuple[State, int]:
+    """The state that the stored entries give, and the number of the last one."""
+    return _rebuilt(store)[:2]
+
+
+def _rebuilt(store: Store) -> tuple[State, int, int]:
+    """The same, and the number of the entry that the newest image is of: images are due by what has to be folded
+    after them, whoever wrote it, or a fleet of short-lived processes would never have one."""
+    image = store.snapshot()
+    state, imaged = (State(store.fleet), 0) if image is None else (load(image.body), image.seq)
+    seq = imaged
+    for entry in store.entries(after=seq):
+        fold_entry(state, entry)
+        seq = entry.seq
+    return state, seq, imaged
+
+
+def fold_entry(state: State, entry: Entry) -> None:
+    for fact in entry.facts:
+        state.fold(fact, entry.at)
+    state.now = max(state.now, entry.at)
+
+
+class Home:
+    """One process's hold on a fleet."""
+
+    def __init__(
+        self, store: Store, executor: Executor | None = None, *, watch: Callable[[Entry], None] | None = None
+    ) -> None:
+        self.store = store
+        self.executor = executor
+        self.watch = watch
+        self.state, self.seq, self._imaged = _rebuilt(store)
+        self._stale = False
+        self._news: list[Entry] = []
+        """Entries of the present transaction: told to ``watch`` when they count."""
+        self._told: Attentive | None = None
+        """The executor that was told everything, and from then on only needs to hear what changed."""
+        self._touched: set[str] = set()
+        """Pods of which something was recorded since it was last called, and those that were held back then."""
+
+    # -- deciding --
+
+    def handle(self, *events: Event, now: Instant, decide: bool = True) -> list[Outcome]:
+        """Decide on events and commit the decisions together: all of them count when this returns, or none does."""
+        if self._stale:
+            self.state, self.seq, self._imaged = _rebuilt(self.store)
+            self._stale, self._told = False, None
+        self._news = []
+        try:
+            with self.store.write() as tx:
+                self._catch_up(tx)
+                outcomes = [self._step(tx, event, now=now, decide=decide) for event in events]
+                if self.store.keeps_images and self.seq - self._imaged >= IMAGE_EVERY + _size(self.state) // 8:
+                    tx.save_snapshot(dump(self.state))
+                    self._imaged = self.seq
+        except BaseException:
+            self._stale = True
+            raise
+        if self.watch is not None:
+            for entry in self._news:
+                self.watch(entry)
+        return outcomes
+
+    def _catch_up(self, tx: Writing) -> None:
+        for entry in tx.since(self.seq):
+            fold_entry(self.state, entry)
+            self._took(entry)
+
+    def _took(self, entry: Entry) -> None:
+        self.seq = entry.seq
+        if self._told is not None:
+            self._touched.update(pods_of(entry.facts))
+        self._news.append(entry)
+
+    def _step(self, tx: Writing, event: Event, *, now: Instant, decide: bool) -> Outcome:
+        if isinstance(event, Apply):
+            event = Apply(
+                event.objects, {key: self.store.attempts(*key.split("/")) for key in _new_runs(self.state, event)}
+            )
+        outcome = step(self.state, event, now=now, decide=decide)
+        if outcome.facts:
+            self._took(tx.append(at=self.state.now, cause=outcome.cause, facts=outcome.facts))
+        return outcome
+
+    # -- driving --
+
+    def drive(self, *, now: Instant) -> None:
+        """Let time pass up to ``now``: fire timers, look at pods, decide, until nothing changes."""
+        if self.seq != self.store.head.seq or self._has_work(now):
+            self.handle(Tick(), now=now)
+        while reports := self._look(now):
+            seen = tuple(Sighting(one.key, one.phase, one.code, one.message, one.at) for one in reports)
+            self.handle(Report(seen), now=now)
+
+    def next_wake(self) -> Instant | None:
+        """When to drive again though nothing happens; None if only an event can change anything."""
+        wakes = [next_wake(self.state), self.executor.next_wake() if self.executor else None]
+        return min((at for at in wakes if at is not None), default=None)
+
+    def _has_work(self, now: Instant) -> bool:
+        agenda = self.state.agenda
+        due = agenda.next()
+        waits = agenda.flavors or agenda.runs or agenda.elastic or agenda.room or agenda.funds
+        return bool(waits or self._stale) or (due is not None and due <= now)
+
+    def _look(self, now: Instant) -> list[PodReport]:
+        """Call the executor: with what changed if that is all it needs to hear, else with everything."""
+        if self.executor is None:
+            return []
+        if self._told is not self.executor:
+            return self._look_at_all(self.executor, now)
+        told, self._told = self._told, None  # until the call has come back
+        pods, touched = self.state.pods, self._touched
+        changed = [self._work(pods[key]) for key in self._ready(touched & pods.keys())]
+        reports = told.revise(changed, dropped=sorted(touched - pods.keys()), now=now)
+        self._told = told
+        return reports
+
+    def _look_at_all(self, executor: Executor, now: Instant) -> list[PodReport]:
+        pods = self.state.pods
+        reports = executor.reconcile([self._work(pods[key]) for key in self._ready(pods)], now=now)
+        self._told = executor if isinstance(executor, Attentive) else None
+        return reports
+
+    def _ready(self, keys: Iterable[str]) -> list[str]:
+        """Pods that the executor may hear of: a new one waits until work that gave way to it has left its GPUs."""
+        self._touched = {key for key in keys if self.state.must_wait(self.state.pods[key])}
+        return sorted(set(keys) - self._touched)
+
+    def _work(self, pod: PodRow) -> PodWork:
+        row = self.state.runs[pod.pod.run_key]
+        manifest = {}
+        if pod.phase == "Placed" and not pod.stop:
+            manifest = render.to_manifest(render.pod(row, pod, self.state.policy.gpu_resource))
+        return PodWork(
+            pod=pod.pod, known=pod.phase, since=pod.since, stop=pod.stop, duration=_length(row, pod), manifest=manifest
+        )
+
+
+def _length(row: RunRow, pod: PodRow) -> Micros | None:
+    """How long a pod's work takes, as declared: one that joined a running run ends when the others do."""
+    whole, started = row.demand.duration, row.life.started
+    if whole is None or started is None or pod.since <= started:
+        return whole
+    return max(0, started + whole - pod.since)
+
+
+def pods_of(facts: Iterable[Fact]) -> Iterator[str]:
+    """The keys of the pods that facts are about: those of which an executor has to hear again."""
+    for fact in facts:
+        if isinstance(fact, Placed):
+            yield fact.pod.key
+        elif isinstance(fact, Seen):
+            yield f"{fact.namespace}/{fact.pod}"
+        elif isinstance(fact, Ending | Cleared):
+            yield from (f"{fact.namespace}/{name}" for name in fact.pods)
+
+
+def _size(state: State) -> int:
+    return len(state.runs) + len(state.leases) + len(state.pods) + len(state.topology.rows)
+
+
+def _new_runs(state: State, event: Apply) -> list[str]:
+    keys = [
+        f"{item.metadata.namespace or 'default'}/{item.metadata.name}" for item in event.objects if item.kind == "Run"
+    ]
+    return [key for key in keys if key not in state.runs]

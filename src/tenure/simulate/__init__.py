@@ -1,0 +1,1 @@
+"""The simulator: scenarios and what-if questions on virtual time."""
