@@ -1,0 +1,1 @@
+"""The single-machine fleet: one SQLite file, local processes or simulated pods."""

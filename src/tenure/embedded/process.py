@@ -1,0 +1,277 @@
+"""Pods as local processes: the executor that really runs work, and survives its own end.
+
+Each pod has a supervisor of its own (``shim.py``) that outlives the daemon; this class launches it, tells it
+to stop, and reads what it wrote. It keeps nothing that matters: everything it answers is read from the pod's
+folder (``folder.py``), so the answers of a new executor are those of the old one. What may happen to the
+daemon between two steps, and why that is safe:
+
+    make the folder, write spec.json    killed here: not started, so it is launched later
+    launch the supervisor               killed here: the next daemon may launch a second one; the lock and the
+                                        ``started`` marker let exactly one of them run the pod
+    report Bound, Succeeded, Failed     killed here: the same files give the same report again
+    write ``stopped``, signal           killed here: the supervisor looks for itself every few seconds, and
+                                        counts the grace period by itself
+
+A pod whose supervisor was killed is lost: what is left of it is killed first (``survivors.py``), then it is
+reported Failed. Only pods in ``work`` are looked at, never the history in the folders.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import assert_never
+
+from tenure.embedded import shim
+from tenure.embedded.folder import Alive, Ended, Lost, Opening, PodFolder, Waiting
+from tenure.embedded.launch import INHERITED, Refused, read_launch
+from tenure.embedded.survivors import kill_survivors, signal_supervisor
+from tenure.facts import PodPhase
+from tenure.shell.executor import PodReport, PodWork
+from tenure.units import Instant, Micros
+
+SUPERVISOR = (sys.executable, "-I", "-S", shim.__file__)
+"""Isolated and without site packages: nothing in the environment changes what a supervisor is."""
+POLL_SETTLING: Micros = 20_000
+POLL_STEADY: Micros = 200_000
+POLL_PER_POD: Micros = 1_000
+"""A look at a pod costs some 20 microseconds: with these intervals, looking takes a fiftieth of a core."""
+LAUNCHES = 3
+"""How many supervisors of one pod may fail before the pod does."""
+
+_DEFAULTED = (signal.SIGCHLD, signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGQUIT, signal.SIGTERM)
+
+
+def _nothing(point: str) -> None:
+    """The hook when nobody wants one."""
+
+
+class ProcessExecutor:
+    """Runs pods as processes of this machine. Two on the same root are a waste, but start nothing twice."""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        environ: Mapping[str, str] | None = None,
+        supervisor: Sequence[str] = SUPERVISOR,
+        hook: Callable[[str], None] = _nothing,
+    ) -> None:
+        self._root = root.absolute()
+        given = os.environ if environ is None else environ
+        self._environ = {name: given[name] for name in INHERITED if name in given}
+        self._supervisor = tuple(supervisor)
+        self._hook = hook
+        self._launched: dict[str, int] = {}
+        self._failures: dict[str, int] = {}
+        self._settling = False
+        self._wake: Instant | None = None
+        self.unknown: dict[str, str] = {}
+        """Pods of which the last pass could learn nothing, and why: something for an operator to mend."""
+
+    def reconcile(self, work: Sequence[PodWork], *, now: Instant) -> list[PodReport]:
+        """Start, stop and look, pod by pod, in the order of ``work``."""
+        self._reap()
+        self._settling = False
+        self.unknown = {}
+        live = [item for item in work if item.stop or item.known in ("Placed", "Bound")]
+        kept = {item.pod.key for item in live}
+        self._failures = {key: count for key, count in self._failures.items() if key in kept}
+        reports = [report for item in live for report in self._attend(item, now)]
+        interval = POLL_SETTLING if self._settling else max(POLL_STEADY, POLL_PER_POD * len(live))
+        self._wake = now + interval if live else None
+        return reports
+
+    def next_wake(self) -> Instant | None:
+        return self._wake
+
+    def _attend(self, item: PodWork, now: Instant) -> list[PodReport]:
+        """What one pod needs. The kernel's or the disk's refusal to tell is no fact: then we ask again."""
+        try:
+            folder = PodFolder(self._root, namespace=item.pod.namespace, pod=item.pod.name)
+            if item.stop:
+                return self._stop(item, folder, now)
+            return self._start(item, folder, now) if item.known == "Placed" else self._watch(item, folder, now)
+        except ValueError as fault:
+            return [_report(item, "Gone" if item.stop else "Failed", at=now, message=f"cannot run: {fault}")]
+        except OSError as fault:
+            self.unknown[item.pod.key] = str(fault)
+            return []
+
+    # --- starting ---------------------------------------------------------------------------------
+
+    def _start(self, item: PodWork, folder: PodFolder, now: Instant) -> list[PodReport]:
+        if (fault := _mistaken(item, folder)) is not None:
+            return [_report(item, "Failed", at=now, message=fault)]
+        reality = folder.look()
+        if not isinstance(reality, Waiting):
+            return self._observe(item, folder, reality, now)
+        try:
+            fault = self._launch(item, folder)
+        except OSError as error:
+            fault = f"cannot start: {error}"
+        return [] if fault is None else self._give_up(item, folder, fault, now)
+
+    def _launch(self, item: PodWork, folder: PodFolder) -> str | None:
+        """Bring a supervisor on its way unless one is; returns why that cannot be done."""
+        self._settling = True
+        key = item.pod.key
+        if (why := folder.forbidden()) is not None:
+            return why
+        if self._failures.get(key, 0) >= LAUNCHES:
+            return f"cannot start: its supervisor fails; see {folder.path / shim.ERRORS}"
+        if key in self._launched:
+            return None
+        if folder.spec() is None:
+            token, scratch = secrets.token_hex(16), str(folder.scratch)
+            launch = read_launch(item.manifest, pod=key, token=token, scratch=scratch, environ=self._environ)
+            if isinstance(launch, Refused):
+                return launch.message
+            self._hook("planned")
+            folder.create()
+            self._hook("created")
+            folder.describe(launch)
+        self._hook("described")
+        self._launched[key] = self._spawn(folder)
+        self._hook("launched")
+        return None
+
+    def _spawn(self, folder: PodFolder) -> int:
+        """Start a supervisor in a session of its own, so that no terminal and no group of ours can end it."""
+        argv = (*self._supervisor, str(folder.path))
+        errors = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        return os.posix_spawn(
+            argv[0],
+            argv,
+            self._environ,
+            file_actions=(
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 2, str(folder.path / shim.ERRORS), errors, 0o600),
+            ),
+            setsid=True,
+            setsigmask=(),
+            setsigdef=_DEFAULTED,
+        )
+
+    def _give_up(self, item: PodWork, folder: PodFolder, why: str, now: Instant) -> list[PodReport]:
+        """Report a pod that cannot start, once it is certain that no supervisor under way will start it."""
+        if os.path.exists(folder.path):
+            folder.forbid(why)
+            if not isinstance(folder.look(), Waiting):
+                return []
+        return [_report(item, "Failed", at=now, message=why)]
+
+    def _reap(self) -> None:
+        """Take note of supervisors that we launched and that ended; those that failed are counted."""
+        for key, pid in list(self._launched.items()):
+            try:
+                done, status = os.waitpid(pid, os.WNOHANG)
+            except ChildProcessError:
+                done, status = pid, 0
+            if done:
+                del self._launched[key]
+            if done and status:
+                self._failures[key] = self._failures.get(key, 0) + 1
+
+    # --- watching ---------------------------------------------------------------------------------
+
+    def _watch(self, item: PodWork, folder: PodFolder, now: Instant) -> list[PodReport]:
+        reality = folder.look()
+        if isinstance(reality, Waiting):
+            folder.create()
+            return self._give_up(item, folder, f"lost: nothing is known of it in {folder.path}", now)
+        return self._observe(item, folder, reality, now)
+
+    def _observe(
+        self, item: PodWork, folder: PodFolder, reality: Opening | Alive | Ended | Lost, now: Instant
+    ) -> list[PodReport]:
+        """Report a pod that a supervisor has, or had."""
+        match reality:
+            case Opening():
+                self._settling = True
+                return []
+            case Alive(since):
+                return _bound(item, since, now)
+            case Ended():
+                return [*_bound(item, reality.started_at, now), _ended(item, reality, now)]
+            case Lost(since):
+                ended = self._settle_lost(folder, since, now)
+                return [] if ended is None else [*_bound(item, since, now), _ended(item, ended, now)]
+            case other:
+                assert_never(other)
+
+    def _settle_lost(self, folder: PodFolder, since: Instant, now: Instant) -> Ended | None:
+        """Kill what is left of a pod whose supervisor is dead; its last word, once there is nothing left."""
+        spec = folder.spec()
+        if kill_survivors(folder.state(), token="" if spec is None else spec.token):
+            self._settling = True
+            return None
+        message = f"lost: its supervisor ended without a record; see {folder.path / shim.ERRORS}"
+        ended = Ended(code=None, message=message, started_at=since, ended_at=now)
+        with contextlib.suppress(OSError):  # on a full disk it is as true, and is found out again if need be
+            folder.bury(ended)
+        return ended
+
+    # --- stopping ---------------------------------------------------------------------------------
+
+    def _stop(self, item: PodWork, folder: PodFolder, now: Instant) -> list[PodReport]:
+        reality = folder.look()
+        if isinstance(reality, Waiting | Opening | Alive):
+            self._forbid(folder)
+            # Whoever takes the lock from here on sees the marker; whoever has it by now is signalled.
+            reality = folder.look()
+        match reality:
+            case Waiting():
+                return [_report(item, "Gone", at=now, message="stopped before it started")]
+            case Opening() | Alive():
+                self._settling = True
+                signal_supervisor(folder.state())
+                return []
+            case Ended():
+                return [_gone(item, reality, now)]
+            case Lost(since):
+                ended = self._settle_lost(folder, since, now)
+                return [] if ended is None else [_gone(item, ended, now)]
+            case other:
+                assert_never(other)
+
+    def _forbid(self, folder: PodFolder) -> None:
+        try:
+            folder.forbid("asked to stop")
+        except OSError:
+            signal_supervisor(folder.state())  # a full disk must not keep a pod alive
+            raise
+        self._hook("forbidden")
+
+
+def _mistaken(item: PodWork, folder: PodFolder) -> str | None:
+    """Why a folder is not this pod's: an earlier fleet in the same place may have left one of that name."""
+    metadata = item.manifest.get("metadata")
+    uid = metadata.get("uid") if isinstance(metadata, dict) else None
+    spec = folder.spec()
+    if not uid or spec is None or spec.uid in ("", uid):
+        return None
+    return f"cannot start: {folder.path} belongs to another pod of that name ({spec.uid}); move it away"
+
+
+def _report(item: PodWork, phase: PodPhase, *, at: Instant, code: int | None = None, message: str = "") -> PodReport:
+    return PodReport(key=item.pod.key, phase=phase, code=code, message=message, at=at)
+
+
+def _bound(item: PodWork, since: Instant, now: Instant) -> list[PodReport]:
+    return [_report(item, "Bound", at=min(since, now))] if item.known == "Placed" else []
+
+
+def _ended(item: PodWork, ended: Ended, now: Instant) -> PodReport:
+    phase: PodPhase = "Succeeded" if ended.code == 0 else "Failed"
+    return _report(item, phase, at=min(ended.ended_at, now), code=ended.code, message=ended.message)
+
+
+def _gone(item: PodWork, ended: Ended, now: Instant) -> PodReport:
+    return _report(item, "Gone", at=min(ended.ended_at, now), code=ended.code, message=ended.message)

@@ -1,0 +1,47 @@
+"""Two executors behind one port: each pod goes to the kind of node that it was placed on.
+
+A node says with an annotation whether it is simulated; the fleet file sets it, the ledger keeps it. So a fleet cannot
+be started by mistake with another executor than the one its pods began with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from tenure.api.core import Node
+from tenure.api.meta import GROUP
+from tenure.embedded.rendezvous import at_home
+from tenure.shell.executor import Executor, PodReport, PodWork
+from tenure.units import Instant
+
+EXECUTOR_ANNOTATION = f"{GROUP}/executor"
+SIMULATED = "simulated"
+
+
+class RoutedExecutor:
+    """Simulated nodes to one executor, real ones to the other."""
+
+    def __init__(
+        self, *, simulated: Executor, real: Executor, find_node: Callable[[str], Node | None], fleet: str
+    ) -> None:
+        self._fleet = fleet
+        self._simulated = simulated
+        self._real = real
+        self._find_node = find_node
+
+    def reconcile(self, work: Sequence[PodWork], *, now: Instant) -> list[PodReport]:
+        parts: tuple[list[PodWork], list[PodWork]] = ([], [])
+        for item in work:
+            parts[self._is_simulated(item.pod.node)].append(item)
+        real = [replace(item, manifest=at_home(item.manifest, item.pod, fleet=self._fleet)) for item in parts[0]]
+        return self._real.reconcile(real, now=now) + self._simulated.reconcile(parts[1], now=now)
+
+    def next_wake(self) -> Instant | None:
+        wakes = [self._real.next_wake(), self._simulated.next_wake()]
+        return min((at for at in wakes if at is not None), default=None)
+
+    def _is_simulated(self, name: str) -> bool:
+        node = self._find_node(name)
+        return node is not None and node.metadata.annotations.get(EXECUTOR_ANNOTATION) == SIMULATED
