@@ -1,0 +1,81 @@
+"""Who paid for leases: sums by payer and class, exact, from the ledger's rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec import Struct
+
+from tenure.cli.output import Cell, Table, columns
+from tenure.cli.words import gpu_hours
+from tenure.ledger import LeaseRow
+from tenure.units import HOUR, GpuMicros, Instant
+
+_CLASSES = ("owned", "shared", "borrowed")
+
+
+class Share(Struct, kw_only=True):
+    """What one envelope paid, in one class."""
+
+    funding: str
+    payer: str
+    budget: str
+    envelope: str
+    gpus: int = 0
+    """Held now, spares included."""
+    spares: int = 0
+    used: GpuMicros = 0
+    spare_used: GpuMicros = 0
+
+    def record(self) -> dict[str, Any]:
+        return {
+            "payer": self.payer, "budget": self.budget, "envelope": self.envelope, "class": self.funding,
+            "gpus": self.gpus, "spares": self.spares, "gpuMicroseconds": self.used, "gpuHours": self.used / HOUR,
+            "spareGPUHours": self.spare_used / HOUR,
+        }  # fmt: skip
+
+
+def split(rows: Iterable[LeaseRow], *, now: Instant) -> list[Share]:
+    """Shares in the order owned, shared, borrowed, then by payer and envelope."""
+    shares: dict[tuple[str, str, str], Share] = {}
+    for row in rows:
+        lease = row.lease
+        key = (lease.funding, lease.budget, lease.envelope)
+        share = shares.setdefault(
+            key, Share(funding=lease.funding, payer=lease.payer, budget=lease.budget, envelope=lease.envelope)
+        )
+        _add(share, row, now)
+    return sorted(shares.values(), key=lambda one: (_CLASSES.index(one.funding), one.payer, one.budget, one.envelope))
+
+
+def _add(share: Share, row: LeaseRow, now: Instant) -> None:
+    used, gpus = row.used(since=0, until=now), len(row.lease.gpus) if row.open else 0
+    share.gpus += gpus
+    share.used += used
+    if row.lease.role == "Spare":
+        share.spares += gpus
+        share.spare_used += used
+
+
+def total(shares: Iterable[Share]) -> GpuMicros:
+    return sum(share.used for share in shares)
+
+
+def table(shares: list[Share], *, empty: str) -> Table:
+    """A row for each share, and the sum if there are several."""
+    rows: list[list[Cell]] = [
+        [one.payer, one.funding, f"{one.budget}/{one.envelope}", str(one.gpus), str(one.spares), gpu_hours(one.used),
+         gpu_hours(one.spare_used), _percent(one.used, total(shares))]
+        for one in shares
+    ]  # fmt: skip
+    if len(shares) > 1:
+        sums = [str(sum(one.gpus for one in shares)), str(sum(one.spares for one in shares))]
+        spare = gpu_hours(sum(one.spare_used for one in shares))
+        rows.append([("TOTAL", "strong"), "-", "-", *sums, gpu_hours(total(shares)), spare, "100%"])
+    heads = columns("PAYER", "CLASS", "ENVELOPE", ">GPUS", "+>SPARES", ">GPU-HOURS", "+>SPARE-HOURS", ">SHARE")
+    return Table(heads, rows, empty)
+
+
+def _percent(part: GpuMicros, whole: GpuMicros) -> str:
+    return f"{100 * part // whole}%" if whole else "-"

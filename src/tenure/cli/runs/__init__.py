@@ -1,0 +1,1 @@
+"""The verbs of `kubectl runs`, one module each."""

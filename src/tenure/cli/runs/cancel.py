@@ -1,0 +1,40 @@
+"""`cancel`: stop runs and delete them; what they used stays in the ledger."""
+
+from __future__ import annotations
+
+import click
+
+from tenure.cli.lookup import find
+from tenure.cli.port import RunLine, View
+from tenure.cli.session import Session, verb
+from tenure.cli.terminal import hint, say
+from tenure.cli.words import plural, safe
+
+
+@verb("cancel", "Stop runs and delete them.", namespaced=True)
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+def command(session: Session, runs: tuple[str, ...]) -> None:
+    """Stop runs and delete them; all of those named, or none if one of them does not exist.
+
+    Pods get SIGTERM and their grace period. A lease closes, and stops to bill, when its pods are gone; leases stay
+    in the ledger, and `who-pays`, `leases` and `logs` go on answering. A run that is over is only taken off the
+    list.
+    """
+    with session.fleet(write=True) as fleet:
+        before = fleet.view()
+        lines = list({line.key: line for line in (find(session, before, text) for text in runs)}.values())
+        fleet.cancel([(line.namespace, line.name) for line in lines])
+        after = fleet.view()
+        for line in lines:
+            print(f"Run/{safe(line.key)}: {_fate(line, after)}")
+        if any(after.line(line.namespace, line.name) for line in lines) and not fleet.driven:
+            say(f"nothing drives this fleet, so its pods are not stopped yet: {fleet.drive_command}")
+    hint(session.about("who-pays", lines[0].namespace, lines[0].name))
+
+
+def _fate(line: RunLine, after: View) -> str:
+    left = after.line(line.namespace, line.name)
+    if left is not None:
+        count = len(after.leases(line.namespace, line.name))
+        return f"stopping; its {plural(count, 'lease')} close when its pods are gone"
+    return "deleted; it was over" if line.over else "deleted; it held no GPU"

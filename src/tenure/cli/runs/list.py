@@ -1,0 +1,130 @@
+"""`list`: the runs there are, one a line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from tenure.cli.output import Cell, Format, Table, columns, listing, phase, show
+from tenure.cli.session import Session, output, verb
+from tenure.cli.words import age, plural, stamp
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tenure.cli.port import RunLine, View
+
+PHASES = ("Pending", "Running", "Completed", "Failed")
+_ORDER: dict[str, Callable[[RunLine], Any]] = {
+    "name": lambda line: (line.namespace, line.name),
+    "age": lambda line: (-(line.created or 0), line.namespace, line.name),
+    "gpus": lambda line: (-line.gpus, line.namespace, line.name),
+    "owner": lambda line: (line.owner, line.namespace, line.name),
+    "phase": lambda line: (PHASES.index(line.phase), line.namespace, line.name),
+}
+
+
+@verb("list", "List runs.", listing=True)
+@click.option(
+    "--phase", "wanted", type=click.Choice(PHASES, case_sensitive=False), multiple=True, help="Only runs in this phase."
+)
+@click.option("--owner", metavar="OWNER", help="Only runs of this owner and of owners below it.")
+@click.option(
+    "--sort",
+    type=click.Choice(tuple(_ORDER)),
+    default="name",
+    show_default=True,
+    help="By what to sort; youngest and largest first.",
+)
+@output()
+def command(session: Session, output: Format, wanted: tuple[str, ...], owner: str | None, sort: str) -> None:
+    """List runs.
+
+    WHY says what a run waits for, and what became of one that is over. -o wide adds attempts and times.
+
+    JSON: a List of Run objects, whole. Names: NAMESPACE/NAME.
+    """
+    with session.fleet() as fleet:
+        view = fleet.view()
+        lines = [
+            line
+            for line in view.lines(session.scope)
+            if (not wanted or line.phase in wanted) and (owner is None or _is_under(line.owner, owner))
+        ]
+        lines.sort(key=_ORDER[sort])
+        show(
+            output,
+            tables=lambda: [table(lines, view, all_namespaces=session.all_namespaces, empty=_empty(session, view))],
+            data=lambda: listing(_objects(lines, view)),
+            names=lambda: (line.key for line in lines),
+            hint=_hint(session, lines, driven=fleet.driven, drive=fleet.drive_command)
+            if output in ("table", "wide")
+            else "",
+        )
+
+
+def _is_under(owner: str, wanted: str) -> bool:
+    return owner == wanted or owner.startswith(f"{wanted}:")
+
+
+def table(lines: list[RunLine], view: View, *, all_namespaces: bool, empty: str = "") -> Table:
+    """Runs as a table; `watch` draws the same."""
+    heads = [
+        "NAME",
+        "PHASE",
+        ">GPUS",
+        "OWNER",
+        ">AGE",
+        "+TYPE",
+        "+>ATTEMPT",
+        "+>RESTARTS",
+        "+CREATED",
+        "+STARTED",
+        "WHY",
+    ]
+    rows = [_row(line, view) for line in lines]
+    if all_namespaces:
+        heads, rows = ["NAMESPACE", *heads], [[line.namespace, *row] for line, row in zip(lines, rows, strict=True)]
+    return Table(columns(*heads), rows, empty)
+
+
+def _row(line: RunLine, view: View) -> list[Cell]:
+    shown = ("Blocked", "bad") if line.blocked else phase("Stopping" if line.stopping else line.phase)
+    return [
+        line.name, shown, f"{line.held}/{line.gpus}", line.owner, age(line.created, view.now), line.flavor,
+        str(line.attempt), str(line.restarts), stamp(line.created), stamp(line.started), why(line, view),
+    ]  # fmt: skip
+
+
+def why(line: RunLine, view: View) -> str:
+    """What there is to say about a run."""
+    if line.retry_at is not None:
+        return f"{line.message} Next try in {age(view.now, line.retry_at)}."
+    return line.message or "waits for a driver to look at it"
+
+
+def _objects(lines: list[RunLine], view: View) -> list[Any]:
+    from tenure.api.meta import to_wire
+
+    return [to_wire(view.run(line.namespace, line.name)) for line in lines]
+
+
+def _empty(session: Session, view: View) -> str:
+    elsewhere = len(view.lines()) if not session.all_namespaces else 0
+    here = "" if session.all_namespaces else f" in namespace {session.place}"
+    more = f"; {plural(elsewhere, 'run')} in all namespaces: {session.command('list', '-A')}" if elsewhere else ""
+    return f"no runs{here}{more}"
+
+
+def _hint(session: Session, lines: list[RunLine], *, driven: bool, drive: str) -> str:
+    waiting = next((line for line in lines if line.phase == "Pending"), None)
+    if not driven and not all(line.over for line in lines):
+        return f"nothing drives this fleet: {drive}"
+    if waiting is not None:
+        return f"why does it wait? {session.about('explain', waiting.namespace, waiting.name)}"
+    return (
+        session.about("describe", lines[0].namespace, lines[0].name)
+        if lines
+        else session.command("submit", "-f", "run.yaml")
+    )

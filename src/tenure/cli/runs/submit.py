@@ -1,0 +1,95 @@
+"""`submit`: hand in objects, and say at once what became of each run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tenure.cli.explaining import remedy
+from tenure.cli.manifests import files, read_objects
+from tenure.cli.output import Format, show
+from tenure.cli.port import Fleet, RunLine, Submitted, View
+from tenure.cli.session import Session, output, verb
+from tenure.cli.terminal import fold, paint, say
+from tenure.cli.trouble import invalid
+from tenure.cli.words import safe
+from tenure.engine.reasons import RULES
+from tenure.facts import Reason
+
+_STARTED = ("Admitted", "Started")
+
+
+@verb("submit", "Hand in runs, budgets and namespaces: all of them or none.", namespaced=True)
+@files
+@output("table", "json", "yaml", "name")
+def command(session: Session, output: Format, filenames: tuple[str, ...], more: tuple[str, ...]) -> None:
+    """Hand in runs, budgets and namespaces: all of them or none.
+
+    Objects are created, or changed if they exist. While somebody drives the fleet the decision is taken at once,
+    and each run is answered with what became of it: it starts, or it waits and why.
+
+    \b
+    kubectl runs submit -f run.yaml
+    kubectl runs submit -n rai -f budgets.yaml -f runs.yaml
+
+    JSON: {"decided": ..., "objects": [{"object", "change", "phase", "reason", "message"}]}. Names: the runs.
+    """
+    objects = read_objects(session, filenames, more)
+    with session.fleet(write=True) as fleet:
+        done = fleet.submit(objects)
+        if done.refused:
+            raise invalid(done.refused, next_step="mend what is listed above and try again; nothing was changed")
+        view = fleet.view()
+        show(
+            output,
+            tables=lambda: _lines(session, done, view),
+            data=lambda: {"decided": done.decided, "objects": list(_records(done, view))},
+            names=lambda: (line.key for _, _, line in _with_lines(done, view) if line),
+            hint=_hint(session, done, view),
+        )
+        _remark(fleet, done, view)
+
+
+def _with_lines(done: Submitted, view: View) -> Iterator[tuple[str, str, RunLine | None]]:
+    for name, change in done.changes:
+        kind, *where = name.split("/")
+        yield name, change, view.line(where[0], where[1]) if kind == "Run" else None
+
+
+def _lines(session: Session, done: Submitted, view: View) -> Iterator[str]:
+    for name, change, line in _with_lines(done, view):
+        said = "" if line is None else f": {_fate(session, done, line)}"
+        yield fold(f"{safe(name)} {change}{said}")
+
+
+def _fate(session: Session, done: Submitted, line: RunLine) -> str:
+    """What becomes of a run, in words."""
+    if not done.decided and line.phase == "Pending":
+        return paint("recorded", "wait") + "; nothing drives this fleet yet"
+    if line.reason in _STARTED:
+        return paint("starts" if line.phase == "Pending" else "runs", "good") + f" with {safe(line.message)}"
+    if line.phase != "Pending":
+        return f"{line.phase}: {safe(line.message)}"
+    how = paint("can never start as things are", "bad") if line.blocked else paint("waits", "wait")
+    helps = remedy(session, Reason(code=line.reason), never=line.blocked) if line.reason in RULES else ""
+    return f"{how}: {safe(line.message)}" + (f" {helps}" if helps else "")
+
+
+def _records(done: Submitted, view: View) -> Iterator[dict[str, Any]]:
+    for name, change, line in _with_lines(done, view):
+        fate = {} if line is None else {"phase": line.phase, "reason": line.reason, "message": line.message}
+        yield {"object": name, "change": change, **fate}
+
+
+def _remark(fleet: Fleet, done: Submitted, view: View) -> None:
+    waiting = any(line is not None and line.phase == "Pending" for _, _, line in _with_lines(done, view))
+    if waiting and not done.decided:
+        say(f"nothing drives this fleet, so nothing starts yet: {fleet.drive_command}")
+
+
+def _hint(session: Session, done: Submitted, view: View) -> str:
+    for _, _, line in _with_lines(done, view):
+        if line is not None:
+            verb = "explain" if line.phase == "Pending" and line.reason not in _STARTED else "watch"
+            return session.about(verb, line.namespace, line.name)
+    return session.command("budgets", "usage")

@@ -1,0 +1,47 @@
+"""Fleet files and the fleets made from them: shared by `init` and `up`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tenure.cli.exits import Exit
+from tenure.cli.manifests import read_text
+from tenure.cli.session import ANCHOR_VARIABLE, LOCAL_VARIABLE, Function
+from tenure.cli.trouble import Trouble, invalid
+from tenure.cli.words import plural
+
+
+def fleet_argument(function: Function) -> Function:
+    """FILE, the fleet's ledger, and where its anchor is."""
+    anchor = click.option(
+        "--anchor", type=click.Path(path_type=Path), envvar=ANCHOR_VARIABLE, metavar="FILE",
+        help="Where the ledger's anchor is, if not beside it.",
+    )  # fmt: skip
+    argument = click.argument("file", type=click.Path(path_type=Path), envvar=LOCAL_VARIABLE, metavar="FILE")
+    return argument(anchor(function))
+
+
+THIS_MACHINE = b"{kind: Fleet, metadata: {name: local}, nodes: local}"
+
+
+def create(path: Path, source: str | None, *, anchor: Path | None) -> str:
+    """Make a fleet from a fleet file, or of this machine; answers what it is, in words."""
+    from tenure.embedded.fleet import Fleet
+    from tenure.embedded.fleetfile import read_fleet
+
+    if path.exists():
+        step = f"use it as it is (`tenure up {path}`), or choose another path: a ledger is never overwritten"
+        raise Trouble(f"{path} exists already", next_step=step, exit=Exit.REFUSED)
+    text = THIS_MACHINE if source is None else read_text(source)
+    described, errors = read_fleet(text, source=source or "this machine")
+    if described is None:
+        step = f"mend {source} and try again" if source else "give a fleet file: --fleet examples/fleet.yaml"
+        raise invalid(errors, next_step=f"{step}; nothing was created")
+    Fleet.create(path, nodes=described.nodes, policy=described.policy, anchor=anchor).close()
+    gpus = sum(int(node.status.allocatable.get(described.policy.gpu_resource, "0")) for node in described.nodes)
+    return (
+        f"fleet {described.name}: {plural(len(described.nodes), 'machine')}, {plural(gpus, 'GPU')}, "
+        f"pods run as {'processes' if described.executor == 'process' else 'simulated pods'}"
+    )

@@ -1,0 +1,175 @@
+"""`tenure ledger`: is it whole, what does it say, and, if a person has decided so, it is right as it stands."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from tenure.api.meta import to_wire
+from tenure.cli.exits import Exit
+from tenure.cli.output import Cell, Format, Table, columns, escaped, show
+from tenure.cli.server.fleets import fleet_argument
+from tenure.cli.session import output
+from tenure.cli.terminal import Progress, hint, is_terminal, paint, say
+from tenure.cli.trouble import Trouble
+from tenure.cli.words import plural, safe, stamp
+from tenure.facts import Entry, Noted
+from tenure.ledger import Ledger
+from tenure.units import format_time
+
+SHOWN = 20
+"""Entries shown unless more are asked for."""
+
+
+@click.group("ledger", short_help="Verify, export, show or accept a ledger.")
+def command() -> None:
+    """Verify, export, show or accept a ledger."""
+
+
+@command.command("verify", short_help="Check everything there is to check.")
+@fleet_argument
+@output("table", "json", "yaml")
+def verify(file: Path, output: Format, anchor: Path | None) -> Exit:
+    """Check everything there is to check: the file, the chain of hashes, the query tables, the anchor. Nothing is
+    changed.
+
+    A ledger that is being written can be verified, as of now. Exit code 0 means that it is whole, 6 that something
+    was found.
+
+    JSON: {"path", "fleet", "head": {"seq", "hash", "at"}, "entries", "leases", "findings": [{"check", "where",
+    "sentence"}]}.
+    """
+    with Ledger.examine(file, anchor=anchor) as ledger, Progress("verifying") as progress:
+        report = ledger.verify(progress)
+        refusal = ledger.refusal
+    step = refusal.next_step if refusal else "keep a copy of all its files, and restore the newest backup"
+    head = report.head
+    summary = f"{plural(report.entries, 'entry', 'entries')}, {plural(report.leases, 'lease')}"
+    record = {**to_wire(report), "head": {"seq": head.seq, "hash": head.hash, "at": format_time(head.at)}}
+    rows: list[list[Cell]] = [[(one.check, "bad"), one.where, one.sentence] for one in report.findings]
+    end = f"head {head.seq} {head.hash[:16]} of {stamp(head.at)}"
+    good = f"{safe(str(file))} is {paint('whole', 'good')}: {summary}, {end}"
+    show(
+        output,
+        tables=lambda: [good] if report.ok else [Table(columns("CHECK", "WHERE", "FINDING"), rows)],
+        data=lambda: record,
+        names=list,
+        hint="keep the head's hash somewhere else: it vouches for everything before it" if report.ok else "",
+    )
+    if report.ok:
+        return Exit.OK
+    raise Trouble(f"{file}: {plural(len(rows), 'finding')} in {summary}", next_step=step, exit=Exit.REFUSED)
+
+
+@command.command("export", short_help="Print every entry as a line of JSON.")
+@fleet_argument
+@click.option("--after", type=click.IntRange(min=0), default=0, metavar="N", help="Only entries after this one.")
+@click.option("--until", type=click.IntRange(min=0), metavar="N", help="Only entries up to this one.")
+def export(file: Path, after: int, until: int | None, anchor: Path | None) -> None:
+    """Print every entry as a line of JSON: {"hash": ..., "entry": {...}}.
+
+    The entry is, byte for byte, what the hash is the SHA-256 of, and holds the hash of the entry before it as
+    "prev": anybody can check the chain with a few lines of their own.
+    """
+    with Ledger.open(file, readonly=True, anchor=anchor) as ledger:
+        for line in ledger.export(after, until):
+            if is_terminal():  # a hash is over the bytes; a person only looks at them
+                print(escaped(line.decode()))
+            else:
+                sys.stdout.buffer.write(line + b"\n")
+
+
+@command.command("show", short_help="Show the latest entries, or one of them.")
+@fleet_argument
+@click.option("--entry", "one", type=click.IntRange(min=1), metavar="N", help="All facts of this entry.")
+@click.option("--after", type=click.IntRange(min=0), metavar="N", help="Entries after this one.")
+@click.option("--limit", type=click.IntRange(min=1), default=SHOWN, show_default=True, metavar="N", help="How many.")
+@output("table", "json", "yaml")
+def show_entries(
+    file: Path, output: Format, one: int | None, after: int | None, limit: int, anchor: Path | None
+) -> None:
+    """Show the latest entries: when, why, and what became so.
+
+    JSON: {"entries": [{"seq", "at", "cause", "prev", "facts": [...]}]}.
+    """
+    with Ledger.open(file, readonly=True, anchor=anchor) as ledger:
+        head = ledger.head.seq
+        if one is not None and one > head:
+            raise Trouble(f"there is no entry {one}", next_step=f"the last one is {head}", exit=Exit.NOT_FOUND)
+        start = one - 1 if one is not None else max(0, head - limit) if after is None else after
+        entries = list(ledger.entries(start, start + (1 if one is not None else limit)))
+    show(
+        output,
+        tables=lambda: _facts(entries[0]) if one is not None else [_table(entries)],
+        data=lambda: {"entries": [_record(entry) for entry in entries]},
+        names=list,
+        hint=f"tenure ledger show {file} --entry {entries[-1].seq}" if entries and one is None else "",
+    )
+
+
+def _table(entries: list[Entry]) -> Table:
+    rows: list[list[Cell]] = [[str(entry.seq), stamp(entry.at), _kinds(entry), entry.cause] for entry in entries]
+    return Table(columns(">ENTRY", "AT", "FACTS", "CAUSE"), rows, "no entries")
+
+
+def _kinds(entry: Entry) -> str:
+    counts = Counter(type(fact).__name__ for fact in entry.facts)
+    return ",".join(name if count == 1 else f"{name}*{count}" for name, count in counts.items())
+
+
+def _facts(entry: Entry) -> Iterator[str]:
+    yield f"Entry {entry.seq} of {stamp(entry.at)}: {safe(entry.cause)}"
+    yield f"prev {entry.prev}"
+    for fact in entry.facts:
+        body = msgspec.json.encode(msgspec.to_builtins(fact)).decode()
+        yield f"  {paint(type(fact).__name__, 'strong')} {safe(body)}"
+
+
+def _record(entry: Entry) -> dict[str, Any]:
+    return {
+        "seq": entry.seq, "at": format_time(entry.at), "cause": entry.cause, "prev": entry.prev,
+        "facts": [msgspec.to_builtins(fact) for fact in entry.facts],
+    }  # fmt: skip
+
+
+@command.command("accept", short_help="Declare a ledger right as it stands.")
+@fleet_argument
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--who", envvar="USER", default="somebody", metavar="NAME", help="Who decides; recorded in the ledger.")
+def accept(file: Path, yes: bool, who: str, anchor: Path | None) -> None:
+    """Declare a ledger right as it stands, after it was refused: for a person who knows why its end, or its anchor,
+    is not as it was.
+
+    The whole chain is checked first. Then the anchor is set to the ledger's head, and who did so is recorded.
+    Entries that are missing stay missing: what they said is gone from the books.
+    """
+    with Ledger.examine(file, anchor=anchor) as ledger:
+        if ledger.refusal is None:
+            say(f"{file} is not refused: there is nothing to accept")
+            return
+        head = ledger.head
+        say(f"{ledger.refusal.code}: {ledger.refusal.sentence}")
+        if not yes and not click.confirm(
+            f"Accept {file} as it is, with entry {head.seq} of {stamp(head.at)} as its last?", err=True
+        ):
+            raise Trouble("not accepted; nothing was changed", next_step=ledger.refusal.next_step, exit=Exit.REFUSED)
+        reason, accepted = str(ledger.refusal.code), ledger.accept_anchor()
+    before = accepted.before.seq if accepted.before else "nothing readable"
+    stands = f"{who} accepted the ledger as it stands at entry {accepted.after.seq}"
+    _note(file, anchor, f"{stands}; its anchor had said {before} ({reason}).")
+    print(f"accepted {safe(str(file))}: entry {accepted.after.seq} is its last; recorded as a note")
+    hint(f"tenure ledger verify {file}")
+
+
+def _note(file: Path, anchor: Path | None, message: str) -> None:
+    from tenure.embedded.fleet import clock
+
+    with Ledger.open(file, anchor=anchor) as ledger, ledger.write() as tx:
+        fact = Noted(kind="Accepted", object=f"Ledger/{ledger.fleet}", reason="AnchorAccepted", message=safe(message))
+        tx.append(at=max(clock(), tx.head.at), cause="accept the ledger", facts=(fact,))

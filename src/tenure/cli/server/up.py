@@ -1,0 +1,197 @@
+"""`tenure up`: drive an embedded fleet. One line for each event, printed when it is committed and not before.
+
+The driver decides and runs; what it does is told by a second reader of the same file (``_Teller``). So only what is
+committed is ever said, whoever decided it, and a closed pipe or a slow terminal holds up nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from threading import Event, Thread
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import click
+
+from tenure.cli import events
+from tenure.cli.exits import Exit
+from tenure.cli.local import LocalFleet
+from tenure.cli.server.fleets import create, fleet_argument
+from tenure.cli.terminal import say
+from tenure.cli.trouble import Trouble
+from tenure.cli.words import plural, safe
+from tenure.embedded.daemon import Daemon
+from tenure.embedded.driver import DriverBusy
+from tenure.embedded.paths import driver_path
+from tenure.ledger import Ledger, LedgerRefused
+
+if TYPE_CHECKING:
+    from tenure.notify import NotifyConfig
+
+LOOK_EVERY = 0.1
+"""Seconds between two looks for news."""
+TRIES = 10
+"""How often to try again for the driver's place."""
+
+
+@click.command("up", short_help="Drive an embedded fleet: let time pass, and run the work.")
+@fleet_argument
+@click.option("--fleet", "source", metavar="FLEET.YAML", help="Create FILE from this fleet file if it does not exist.")
+@click.option("--notify", "receivers", metavar="NOTIFY.YAML", help="Tell the receivers in this file what happens.")
+@click.option("--until-idle", is_flag=True, help="Stop when nothing runs and nothing that waits could start by itself.")
+def command(file: Path, source: str | None, receivers: str | None, until_idle: bool, anchor: Path | None) -> Exit:
+    """Drive an embedded fleet: let time pass, decide, and run the work as processes of this machine.
+
+    Prints one line for each event; on standard error, if standard output is a receiver of notifications. Ctrl-C stops
+    driving; work that runs goes on, and the next `tenure up` finds it again. There is one driver for a fleet.
+    """
+    notify = _receivers(receivers)
+    if not file.exists():
+        if source is None:
+            step = f"tenure up {file} --fleet fleet.yaml creates it; examples/fleet.yaml is one"
+            raise Trouble(f"there is no fleet at {file}", next_step=step, exit=Exit.NOT_FOUND)
+        _put(f"created {safe(str(file))}: {create(file, source, anchor=anchor)}")
+    _drive(file, anchor, until_idle=until_idle, notify=notify)
+    return Exit.OK
+
+
+def _receivers(name: str | None) -> NotifyConfig | None:
+    """Who is told. If standard output is one of them, what people read goes beside it: events are for programs."""
+    if name is None:
+        return None
+    from tenure.cli.server.notify import read_receivers
+
+    config = read_receivers(name)
+    if config.uses_stdout:
+        sys.stdout = sys.stderr
+    return config
+
+
+def _drive(file: Path, anchor: Path | None, *, until_idle: bool, notify: NotifyConfig | None) -> None:
+    complaints = _Complaints()
+    daemon = Daemon(file, anchor=anchor, trouble=complaints, notify=notify, report=say)
+    asked = Event()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        asked.set()
+        daemon.stop()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    # Once for writing: that upgrades a file of an earlier release, which the teller could not open for reading.
+    Ledger.open(file, anchor=anchor).close()
+    with _Teller(file, anchor):
+        _run(daemon, until_idle=until_idle)
+    _part(file, anchor, interrupted=asked.is_set())
+
+
+def _run(daemon: Daemon, *, until_idle: bool) -> None:
+    """Drive. A process that only looks whether somebody drives holds the lock for a moment: that is no driver."""
+    for left in range(TRIES, -1, -1):
+        try:
+            return daemon.run(until_idle=until_idle)
+        except DriverBusy:
+            if not left or daemon.stopping.wait(LOOK_EVERY):
+                raise
+    raise AssertionError("the last try raises")
+
+
+class _Teller:
+    """Prints what was committed, as it is committed, until the block ends."""
+
+    def __init__(self, file: Path, anchor: Path | None) -> None:
+        self._file, self._anchor = file, anchor
+        self._done = Event()
+        self._ledger = Ledger.open(file, readonly=True, anchor=anchor)
+        self._seq, self._version = self._ledger.head.seq, -1
+        self._thread = Thread(target=self._work, name="teller", daemon=True)
+
+    def __enter__(self) -> _Teller:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+        self._ledger.close()
+
+    def _work(self) -> None:
+        while not _is_mine(self._file):
+            if self._done.wait(LOOK_EVERY / 10):
+                return
+        _greet(self._file, self._anchor)
+        done = False
+        while not done:
+            done = self._done.wait(LOOK_EVERY)  # and once more after the end: what happened last is news too
+            try:
+                self._look()
+            except LedgerRefused:
+                continue  # the driver meets the same, and complains
+
+    def _look(self) -> None:
+        version = self._ledger.data_version()
+        if version == self._version:
+            return
+        self._version = version
+        notes = self._ledger.notes(after_seq=self._seq)
+        _put(*(events.line(note.at, note.kind, note.object, note.message) for note in notes))
+        self._seq = notes[-1].seq if notes else self._seq
+
+
+class _Complaints:
+    """Says what the ledger refuses; once, until it is something else: a full disk stays full for a while."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def __call__(self, refused: LedgerRefused) -> None:
+        text = f"{refused.code}: {refused.sentence}"
+        if text != self._last:
+            say(f"error: {text}\nnext: {refused.next_step} Running work goes on, nothing is admitted; trying again.")
+        self._last = text
+
+
+def _is_mine(file: Path) -> bool:
+    """Whether this process drives: the driver writes its pid down once it has the lock."""
+    try:
+        return driver_path(file).read_text().strip() == str(os.getpid())
+    except FileNotFoundError:
+        return False
+
+
+def _greet(file: Path, anchor: Path | None) -> None:
+    with LocalFleet.open(file, write=False, anchor=anchor) as fleet:
+        view = fleet.view()
+        nodes, waiting = view.nodes(), sum(line.phase == "Pending" for line in view.lines())
+    gpus = plural(sum(node.gpus for node in nodes), "GPU")
+    _put(
+        f"driving {safe(str(file))}: {plural(len(nodes), 'machine')}, {gpus}, {plural(waiting, 'run')} waiting. "
+        "Ctrl-C stops driving; work goes on."
+    )
+
+
+def _part(file: Path, anchor: Path | None, *, interrupted: bool) -> None:
+    with LocalFleet.open(file, write=False, anchor=anchor) as fleet:
+        lines = fleet.view().lines()
+    held = sum(bool(line.held) for line in lines)
+    waiting = plural(sum(line.phase == "Pending" and not line.held for line in lines), "run")
+    if not interrupted:
+        _put(f"idle: nothing runs, {waiting} waiting for something to change")
+    elif held:
+        goes = "1 run goes on, its leases stay" if held == 1 else f"{held} runs go on, their leases stay"
+        _put(f"stopped driving. {goes} open. `tenure up {safe(str(file))}` takes over again.")
+    else:
+        _put(f"stopped driving. Nothing was running; {waiting} waiting.")
+
+
+def _put(*lines: str) -> None:
+    """Print at once. If nobody listens any more, that is no reason to stop the fleet."""
+    try:
+        for line in lines:
+            print(line)
+        sys.stdout.flush()
+    except OSError:  # the reader went away, or the disk is full: driving goes on
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 -- for the rest of this process

@@ -1,0 +1,170 @@
+"""What every verb of `kubectl runs` has in common: which fleet, which namespace, which output, and how to name the
+next command.
+
+``@verb`` makes a click command of a function and gives it a ``Session``. The options that choose a fleet or a
+namespace may stand before the verb or after it; what stands closer to the verb counts.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tenure.cli.exits import Exit
+from tenure.cli.output import FORMATS, Format
+from tenure.cli.trouble import Trouble
+
+if TYPE_CHECKING:
+    from tenure.cli.port import Fleet
+
+LOCAL_VARIABLE, NAMESPACE_VARIABLE, ANCHOR_VARIABLE = "TENURE_LOCAL", "TENURE_NAMESPACE", "TENURE_ANCHOR"
+DEFAULT_NAMESPACE = "default"
+Function = Callable[..., Any]
+_SHARED = ("output", "all_namespaces", "namespace", "local", "anchor")
+"""Options of most verbs, in the order in which help lists them: after the verb's own."""
+
+
+class Session(Struct, frozen=True, kw_only=True):
+    """The choices of one call."""
+
+    program: str = "kubectl runs"
+    local: Path | None = None
+    anchor: Path | None = None
+    flags: tuple[str, ...] = ()
+    """The flags that chose the fleet, to be repeated in the next command; an environment variable needs none."""
+    namespace: str | None = None
+    all_namespaces: bool = False
+
+    @property
+    def place(self) -> str:
+        """The namespace that names are looked up in."""
+        return self.namespace or DEFAULT_NAMESPACE
+
+    @property
+    def scope(self) -> str | None:
+        """The namespace to list; None for all."""
+        return None if self.all_namespaces else self.place
+
+    def fleet(self, *, write: bool = False) -> Fleet:
+        """Open the fleet that was chosen."""
+        if self.local is None:
+            raise Trouble(
+                "no fleet was chosen, and the cluster backend comes in a later release",
+                next_step=f"name an embedded fleet: `{self.program} --local fleet.db ...`, or `export "
+                f"{LOCAL_VARIABLE}=fleet.db`; `tenure init fleet.db --fleet fleet.yaml` creates one",
+            )
+        from tenure.cli.local import LocalFleet
+
+        return LocalFleet.open(self.local, write=write, anchor=self.anchor)
+
+    def command(self, *words: str) -> str:
+        """A command to copy: the program, the flags that chose this fleet, and the words."""
+        return " ".join([self.program, *map(shlex.quote, (*self.flags, *words))])
+
+    def about(self, verb: str, namespace: str, name: str) -> str:
+        """A command about one run."""
+        return self.command(verb, name if namespace == self.place else f"{namespace}/{name}")
+
+    def key(self, text: str) -> tuple[str, str]:
+        """Namespace and name of a RUN as it was typed: ``name``, or ``namespace/name``."""
+        namespace, slash, name = text.rpartition("/")
+        if not slash:
+            return self.place, name
+        if not namespace or not name or "/" in namespace:
+            raise Trouble(f"{text!r} is not the name of a run", next_step="write NAME or NAMESPACE/NAME")
+        if self.namespace is not None and namespace != self.namespace:
+            problem = f"{text} is in namespace {namespace}, but -n says {self.namespace}"
+            raise Trouble(problem, next_step="leave one of them out")
+        return namespace, name
+
+    def taking(self, given: dict[str, Any]) -> Session:
+        """This session with the options of a verb; they are taken out of ``given``."""
+        changes: dict[str, Any] = {}
+        for name in ("local", "anchor", "namespace", "all_namespaces"):
+            value = given.pop(name, None)
+            if value and (_is_typed(name) or not getattr(self, name)):
+                changes[name] = value
+        typed = [name for name in ("local", "anchor") if name in changes and _is_typed(name)]
+        flags = [word for name in typed for word in (f"--{name}", str(changes[name]))]
+        return replace(self, **changes, flags=(*self.flags, *flags))
+
+
+def _is_typed(name: str) -> bool:
+    """Whether an option was typed here. What the environment says counts less, wherever it is looked up."""
+    source = click.get_current_context().get_parameter_source(name)
+    return source is click.core.ParameterSource.COMMANDLINE
+
+
+def missing(session: Session, what: str, *, like: str = "") -> Trouble:
+    """There is no such thing."""
+    step = f"did you mean {like}? Otherwise: " if like else ""
+    return Trouble(f"{what} does not exist", next_step=f"{step}{session.command('list', '-A')}", exit=Exit.NOT_FOUND)
+
+
+# --- options --------------------------------------------------------------------------------------------------------
+
+
+def verb(
+    name: str, short: str, *, namespaced: bool = False, listing: bool = False, **settings: Any
+) -> Callable[[Function], click.Command]:
+    """A command of `kubectl runs`. The function's docstring is its help; it gets the session as first argument."""
+
+    def decorate(function: Function) -> click.Command:
+        def call(**given: Any) -> Any:
+            return function(current().taking(given), **given)
+
+        call.__doc__ = function.__doc__
+        call.__click_params__ = list(getattr(function, "__click_params__", ()))  # type: ignore[attr-defined]  # click's own
+        if listing:
+            all_namespaces(call)
+        if namespaced or listing:
+            namespace(call)
+        fleet_options(call)
+        command = click.command(name, cls=click.Command, short_help=short, **settings)(call)
+        command.params.sort(key=lambda param: _SHARED.index(param.name) if param.name in _SHARED else -1)
+        return command
+
+    return decorate
+
+
+def current() -> Session:
+    """The session of the running command."""
+    return click.get_current_context().find_object(Session) or Session()
+
+
+def fleet_options(function: Function) -> Function:
+    """``--local`` and ``--anchor``."""
+    anchor = click.option(
+        "--anchor", type=click.Path(path_type=Path), envvar=ANCHOR_VARIABLE, metavar="FILE",
+        help="Where the ledger's anchor is, if not beside it.",
+    )  # fmt: skip
+    local = click.option(
+        "--local", type=click.Path(path_type=Path), envvar=LOCAL_VARIABLE, metavar="FILE",
+        help="The embedded fleet to use.", show_envvar=True,
+    )  # fmt: skip
+    return local(anchor(function))
+
+
+def namespace(function: Function) -> Function:
+    return click.option(
+        "-n", "--namespace", envvar=NAMESPACE_VARIABLE, metavar="NAME", show_envvar=True,
+        help=f'The namespace; "{DEFAULT_NAMESPACE}" if left out.',
+    )(function)  # fmt: skip
+
+
+def all_namespaces(function: Function) -> Function:
+    return click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces.")(function)
+
+
+def output(*formats: Format) -> Callable[[Function], Function]:
+    """``-o``, with the formats that a verb knows."""
+    return click.option(
+        "-o", "--output", type=click.Choice(formats or FORMATS), default="table", show_default=True,
+        help="Form of the answer.",
+    )  # fmt: skip

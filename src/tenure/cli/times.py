@@ -1,0 +1,49 @@
+"""Instants on a command line: absolute, a day, or how long ago.
+
+>>> now = parse_time("2025-11-01T12:00:00Z")
+>>> [format_time(read_moment(text, now)) for text in ("2025-10-31", "2025-10-31T08:15Z", "2h", "now")]
+['2025-10-31T00:00:00Z', '2025-10-31T08:15:00Z', '2025-11-01T10:00:00Z', '2025-11-01T12:00:00Z']
+"""
+
+from __future__ import annotations
+
+import re
+from time import time_ns
+from typing import Any
+
+import click
+
+from tenure.units import Instant, format_time, parse_duration, parse_time
+
+__all__ = ["MOMENT", "format_time", "parse_time", "read_moment"]
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")
+_MINUTE = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d)Z?")
+
+
+def read_moment(text: str, now: Instant) -> Instant:
+    """An instant from RFC 3339 (also to the minute), a day (its midnight UTC), ``now``, or a duration ago."""
+    if text == "now":
+        return now
+    if _DAY.fullmatch(text):
+        return parse_time(f"{text}T00:00:00Z")
+    if (found := _MINUTE.fullmatch(text)) is not None:
+        return parse_time(f"{found[1]}:00Z")
+    if text[:1].isdigit() and "T" not in text.upper():
+        return now - parse_duration(text)
+    return parse_time(text)
+
+
+class _Moment(click.ParamType):  # type: ignore[type-arg]  # generic only in click's newest releases
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Instant:
+        if isinstance(value, int):
+            return value
+        try:
+            return read_moment(str(value), time_ns() // 1000)
+        except ValueError:
+            shown = str(value)[:40]
+            self.fail(f"{shown!r} is no time: write 2025-11-01T00:15:00Z, 2025-11-01, now, or 2h (ago)", param, ctx)
+
+
+MOMENT = _Moment()

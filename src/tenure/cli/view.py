@@ -1,0 +1,145 @@
+"""A state of the engine as the port shows it: lines for tables, whole API objects on demand.
+
+Lines are cheap and made for every row; an object with its status is rendered only when somebody asks for that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tenure.api.budget import Budget
+from tenure.api.core import Node, Pod
+from tenure.api.policy import Policy
+from tenure.api.run import Run
+from tenure.cli.port import NodeLine, NodeState, PodLine, RunLine, SlotLine
+from tenure.engine import State, render
+from tenure.engine.state import PodRow, RunRow
+from tenure.engine.topology import Location, Row, is_fenced, is_ready, slots
+from tenure.facts import Lease
+from tenure.units import Instant, parse_time
+
+_POD_PHASES = {"Placed": "Pending", "Bound": "Running", "Succeeded": "Succeeded", "Failed": "Failed", "Gone": "Failed"}
+
+
+class StateView:
+    """Everything at one instant, from a state."""
+
+    def __init__(self, state: State, *, now: Instant) -> None:
+        self._state = state
+        self.now = now
+
+    @property
+    def policy(self) -> Policy:
+        return self._state.policy
+
+    # -- runs --
+
+    def lines(self, namespace: str | None = None) -> list[RunLine]:
+        rows = (row for row in self._state.runs.values() if namespace in (None, row.namespace))
+        ordered = sorted(rows, key=lambda row: (row.namespace, row.name))
+        return [run_line(row, self.now) for row in ordered]
+
+    def line(self, namespace: str, name: str) -> RunLine | None:
+        row = self._state.runs.get(f"{namespace}/{name}")
+        return None if row is None else run_line(row, self.now)
+
+    def run(self, namespace: str, name: str) -> Run:
+        return render.run(self._state, self._state.runs[f"{namespace}/{name}"], now=self.now)
+
+    def leases(self, namespace: str, name: str) -> list[Lease]:
+        row = self._state.runs[f"{namespace}/{name}"]
+        return [row.leases[key] for key in sorted(row.leases)]
+
+    # -- money --
+
+    def budgets(self) -> list[Budget]:
+        state = self._state
+        return [render.budget(state, state.budgets[name], now=self.now) for name in sorted(state.budgets)]
+
+    # -- pods --
+
+    def pods(self, namespace: str | None = None, run: str | None = None) -> list[PodLine]:
+        rows = [
+            row
+            for row in self._state.pods.values()
+            if namespace in (None, row.pod.namespace) and run in (None, row.pod.run)
+        ]
+        rows.sort(key=lambda row: (row.pod.namespace, row.pod.run, row.pod.attempt, row.pod.rank))
+        return [_pod_line(row) for row in rows]
+
+    def pod(self, namespace: str, name: str) -> Pod:
+        row = self._state.pods[f"{namespace}/{name}"]
+        return render.pod(self._state.runs[row.pod.run_key], row, self._state.policy.gpu_resource)
+
+    # -- machines --
+
+    def nodes(self) -> list[NodeLine]:
+        rows = self._state.topology.rows
+        return [self._node_line(rows[name]) for name in sorted(rows)]
+
+    def node(self, name: str) -> Node:
+        return self._state.topology.rows[name].node
+
+    def _node_line(self, row: Row) -> NodeLine:
+        site = row.site
+        return NodeLine(
+            name=row.name, flavor=site.flavor if site else "", region=site.region if site else "",
+            cluster=site.cluster if site else "", domain=site.fabric if site else "", rack=site.rack if site else "",
+            gpus=row.gpus, held=row.held.bit_count(), free=row.free(), state=_node_state(row), fault=row.fault,
+            leases=tuple(self._state.leases_on(row.name)),
+        )  # fmt: skip
+
+    def slots(self) -> list[SlotLine]:
+        topology = self._state.topology
+        places = ((flavor, place) for flavor in topology.flavors() for place in topology.locations(flavor))
+        return [line for flavor, place in places for line in self._slots(flavor, place)]
+
+    def _slots(self, flavor: str, place: Location) -> Iterator[SlotLine]:
+        topology = self._state.topology
+        pool = topology.pool(flavor, place, ())
+        table = slots(pool)
+        for fabric in sorted(topology.pool(flavor, place, (), "empty").domains):
+            free = pool.domains[fabric].free if fabric in pool.domains else 0
+            sizes = [(one.size, one.fit, one.ideal) for one in table.get(fabric, ())] or [(1, 0, 0)]
+            for size, fit, ideal in sizes:
+                yield SlotLine(flavor=flavor, region=place[0], cluster=place[1], domain=fabric, free=free, size=size,
+                               fit=fit, ideal=ideal)  # fmt: skip
+
+
+def run_line(row: RunRow, now: Instant) -> RunLine:
+    life, meta = row.life, row.run.metadata
+    waits = life.phase == "Pending"
+    return RunLine(
+        namespace=row.namespace, name=row.name, owner=row.demand.owner, flavor=row.demand.flavor,
+        phase=render.run_phase(row), gpus=row.run.spec.resources.total_gpus, held=row.active(),
+        need=row.demand.shape(row.demand.widths[-1]).gpus,
+        blocked=waits and any(mark.type == "Blocked" and mark.status == "True" for mark in life.marks),
+        created=parse_time(meta.creation_timestamp) if meta.creation_timestamp else None, started=life.started,
+        retry_at=life.not_before if waits and life.not_before > now else None, attempt=life.attempt,
+        restarts=life.restarts, stopping=life.phase == "Stopping", reason=life.reason, message=life.message,
+    )  # fmt: skip
+
+
+def _pod_line(row: PodRow) -> PodLine:
+    pod = row.pod
+    return PodLine(
+        namespace=pod.namespace, name=pod.name, run=pod.run, rank=pod.rank, group=pod.group, node=pod.node,
+        gpus=pod.gpus, phase="Stopping" if row.stop else _POD_PHASES[row.phase], since=row.since, code=row.code,
+        message=row.message, stopping=row.stop,
+    )  # fmt: skip
+
+
+def _node_state(row: Row) -> NodeState:
+    """The first thing that keeps work away, by how bad it is."""
+    node = row.node
+    if row.fault is not None:
+        return "Quarantined"
+    if is_fenced(node):
+        return "Fenced"
+    if not is_ready(node):
+        return "NotReady"
+    if node.spec.unschedulable:
+        return "Cordoned"
+    if not row.gpus:
+        return "NoGPUs"
+    return "Ready" if row.open else "Tainted"

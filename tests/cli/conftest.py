@@ -1,0 +1,28 @@
+"""The fleets that the tests of the command line look at."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli import support
+
+
+@pytest.fixture(scope="session")
+def past(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fleet on which things have happened; to be read only."""
+    fleet = support.create(tmp_path_factory.mktemp("past"))
+    assert support.submit(fleet, *support.history()).code == 0
+    support.until_idle(fleet)
+    return fleet
+
+
+@pytest.fixture
+def used(past: Path, tmp_path: Path) -> Path:
+    """The same, to be changed."""
+    return support.copy(past, tmp_path)
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Path:
+    """A fleet with budgets and nothing to do."""
+    return support.create(tmp_path)

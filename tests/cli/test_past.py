@@ -1,0 +1,105 @@
+"""Questions about the past: who held what, who paid, what the limits were; also of runs that are gone."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.support import BUDGETS, call, copy, submit
+
+
+def leases(fleet: Path, *words: str) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = call("runs", "leases", *words, "-o", "json", fleet=fleet).json["items"]
+    return found
+
+
+def start_of(fleet: Path, run: str) -> str:
+    """When a run's first lease opened, as RFC 3339."""
+    return str(leases(fleet, "--run", f"rai/{run}")[0]["spec"]["interval"]["start"])  # type: ignore[index]  # a Lease
+
+
+def test_the_holder_of_a_node_at_an_instant_is_found(past: Path) -> None:
+    at = start_of(past, "c-eval")
+    held = [lease for node in ("a-0", "a-1", "b-0") for lease in leases(past, "--node", node, "--at", at)]
+    runs = {lease["spec"]["runRef"]["name"] for lease in held}  # type: ignore[index]  # a Lease
+    assert runs == {"a-train", "b-flaky", "c-eval"}
+    assert leases(past, "--at", "now") == []
+    assert leases(past, "--open") == []
+
+
+def test_leases_are_found_by_run_owner_payer_and_time(past: Path) -> None:
+    everything = len(leases(past))
+    assert len(leases(past, "--owner", "org:ai:rai")) == everything
+    assert len(leases(past, "--payer", "org:ai:vision")) == 1
+    assert len(leases(past, "--run", "rai/b-flaky")) == 2
+    assert len(leases(past, "--since", "1h")) == everything
+    assert leases(past, "--until", "1h") == []
+    assert len(leases(past, "--limit", "3")) == 3
+    assert leases(past, "-n", "default") == []
+
+
+def test_usage_at_an_instant_is_what_the_leases_of_then_say(past: Path) -> None:
+    """Two ways to the same number: the state replayed up to then, and the sum over leases."""
+    at = start_of(past, "d-later")
+    envelopes = call("runs", "budgets", "usage", "--at", at, "-o", "json", fleet=past).json["envelopes"]
+    sums = call("runs", "budgets", "usage", "--by", "envelope", "--until", at, "-o", "json", fleet=past).json["usage"]
+    assert {f"{one['budget']}/{one['name']}": one["usedGPUHours"] for one in envelopes} == pytest.approx(
+        {one["key"]: one["gpuHours"] for one in sums}, rel=1e-12
+    )
+    assert {one["budget"]: one["used"] for one in envelopes} == {"rai": 12, "vision": 0}
+
+
+def test_the_past_keeps_the_limits_of_then(used: Path) -> None:
+    before = start_of(used, "d-later")
+    assert submit(used, BUDGETS.replace("concurrency: 14", "concurrency: 99")).code == 0
+    limits = {
+        when: call("runs", "budgets", "usage", "rai", *words, "-o", "json", fleet=used).json["envelopes"][0][
+            "concurrencyLimit"
+        ]
+        for when, words in {"then": ["--at", before], "now": []}.items()
+    }
+    assert limits == {"then": 14, "now": 99}
+
+
+def test_before_the_beginning_there_is_nothing(past: Path) -> None:
+    done = call("runs", "budgets", "usage", "--at", "2001-01-01", fleet=past)
+    assert (done.code, done.out) == (0, "As of 2001-01-01T00:00:00Z, under the limits in force then:\n")
+    assert done.err == "no budgets\n"
+
+
+def test_the_future_is_refused(past: Path) -> None:
+    done = call("runs", "budgets", "usage", "--at", "2999-01-01", fleet=past)
+    assert (done.code, done.err.splitlines()[0]) == (2, "error: 2999-01-01T00:00:00Z is in the future")
+
+
+@pytest.mark.parametrize(
+    "words", [["--since", "2025-01-02", "--until", "2025-01-01"], ["--since", "1h", "--until", "2h"]]
+)
+def test_a_period_that_ends_before_it_begins_is_refused(past: Path, words: list[str]) -> None:
+    assert call("runs", "leases", *words, fleet=past).code == 2
+    assert call("runs", "budgets", "usage", "--by", "owner", *words, fleet=past).code == 2
+
+
+def test_a_deleted_run_still_has_its_payers_its_reasons_and_its_logs(past: Path, tmp_path: Path) -> None:
+    fleet = copy(past, tmp_path)
+    before = call("runs", "who-pays", "rai/c-eval", "-o", "json", fleet=fleet).json["incarnations"][0]
+    assert call("runs", "cancel", "rai/c-eval", "rai/a-train", fleet=fleet).code == 0
+    gone = call("runs", "describe", "rai/c-eval", fleet=fleet)
+    assert (gone.code, gone.err.splitlines()[0]) == (5, "error: Run/rai/c-eval was deleted")
+    assert "who-pays rai/c-eval" in gone.err
+    after = call("runs", "who-pays", "rai/c-eval", "-o", "json", fleet=fleet).json["incarnations"][0]
+    assert (after["phase"], after["payers"]) == ("deleted", before["payers"])
+    assert "the run was deleted" in call("runs", "explain", "rai/c-eval", fleet=fleet).out
+    assert "rank 0" in call("runs", "logs", "rai/a-train", fleet=fleet).out
+
+
+def test_two_runs_of_one_name_are_told_apart(used: Path) -> None:
+    from tests.cli.support import run_yaml, until_idle
+
+    assert call("runs", "cancel", "rai/d-later", fleet=used).code == 0
+    assert submit(used, run_yaml("d-later", 2, "true")).code == 0
+    until_idle(used)
+    lives = call("runs", "who-pays", "rai/d-later", "-o", "json", fleet=used).json["incarnations"]
+    assert [life["phase"] for life in lives] == ["deleted", "Completed"]
+    assert len({life["uid"] for life in lives}) == 2
+    events = call("runs", "describe", "rai/d-later", "-o", "json", fleet=used).json["events"]
+    assert [event["kind"] for event in events] == ["Admitted", "Started", "Completed"]

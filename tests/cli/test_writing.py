@@ -1,0 +1,123 @@
+"""`submit` and `cancel`: whole or not at all, and what became of each."""
+
+from pathlib import Path
+
+import pytest
+from inline_snapshot import snapshot
+
+from tests.cli.support import BUDGETS, Done, call, driven, run_yaml, submit
+
+
+def head(fleet: Path) -> str:
+    return call("tenure", "ledger", "export", str(fleet)).out
+
+
+def test_without_a_driver_runs_are_recorded_and_the_next_step_is_named(fresh: Path) -> None:
+    done = submit(fresh, run_yaml("x", 8, "true"))
+    assert done == Done(
+        0,
+        "Run/rai/x created: recorded; nothing drives this fleet yet\n",
+        f"nothing drives this fleet, so nothing starts yet: tenure up {fresh}\n",
+    )
+
+
+def test_with_a_driver_each_run_is_answered_at_once(fresh: Path) -> None:
+    with driven(fresh):
+        done = submit(fresh, run_yaml("a", 8, "sleep 60"), run_yaml("b", 8, "true"), run_yaml("c", 99, "true"))
+        assert done.out == snapshot("""\
+Run/rai/a created: starts with 8 GPUs on 1 node, paid by rai/west (8 owned).
+Run/rai/b created: waits: rai/west allows 14 GPUs at once; 8 are in use and 8 were asked: 2 too many. Wait for work paid by this envelope to end, or borrow from a sponsor.
+Run/rai/c created: can never start as things are: rai/west allows 14 GPUs at once; 8 are in use and 99 were asked: 93 too many. Waiting does not help: ask for less, or have the limit raised.
+""")  # noqa: E501 -- as it is printed
+        assert call("runs", "cancel", "rai/a", fleet=fresh).code == 0
+
+
+def test_handing_in_the_same_thing_twice_changes_nothing(fresh: Path) -> None:
+    before = head(fresh)
+    done = submit(fresh, BUDGETS)
+    assert done.out == "Namespace/rai unchanged\nBudget/rai unchanged\nBudget/vision unchanged\n"
+    assert head(fresh) == before
+
+
+def test_a_change_is_said_to_be_one(fresh: Path) -> None:
+    done = submit(fresh, BUDGETS.replace("concurrency: 14", "concurrency: 15"))
+    assert done.out.splitlines()[1] == "Budget/rai changed"
+
+
+def test_one_bad_object_keeps_all_out(fresh: Path, tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
+    good.write_text(run_yaml("good", 8, "true"))
+    bad.write_text(run_yaml("bad", -8, "true") + "\n---\nkind: Budjet\n")
+    before = head(fresh)
+    done = call("runs", "submit", "-f", str(good), "-f", str(bad), fleet=fresh)
+    assert (done.code, done.out) == (2, "")
+    errors = done.err.splitlines()
+    assert len(errors) == 3
+    assert f"{bad}: Run/rai/bad: spec.resources.totalGPUs is -8" in errors[0]
+    assert "did you mean Budget?" in errors[1]
+    assert errors[2].startswith("next: ")
+    assert head(fresh) == before
+
+
+def test_what_only_the_fleet_can_refuse_is_refused_whole(fresh: Path) -> None:
+    before = head(fresh)
+    done = submit(fresh, run_yaml("good", 8, "true"), run_yaml("bad", 8, "true", owner="org:other"))
+    assert (done.code, done.out) == (2, "")
+    assert "Run/rai/bad: spec.owner" in done.err
+    assert head(fresh) == before
+
+
+def test_files_may_follow_one_another_and_the_same_object_twice_is_an_error(fresh: Path, tmp_path: Path) -> None:
+    paths = [tmp_path / f"{name}.yaml" for name in ("one", "two")]
+    for path in paths:
+        path.write_text(run_yaml("same", 8, "true"))
+    done = call("runs", "submit", "-f", *map(str, paths), fleet=fresh)
+    assert done.code == 2
+    assert done.err.splitlines()[0] == "error: Run/rai/same: given twice; keep one of them"
+    assert call("runs", "submit", "-f", str(paths[0]), fleet=fresh).code == 0
+
+
+def test_the_namespace_option_places_what_names_none_and_must_not_disagree(fresh: Path) -> None:
+    bare = run_yaml("x", 8, "true", owner="org:ai:rai").replace(', "namespace": "rai"', "")
+    done = call("runs", "submit", "-n", "elsewhere", "-f", "-", "-o", "name", fleet=fresh, stdin=bare)
+    assert (done.code, done.out) == (0, "elsewhere/x\n")
+    done = call("runs", "submit", "-n", "elsewhere", "-f", "-", fleet=fresh, stdin=run_yaml("y", 8, "true"))
+    assert done.code == 2
+    assert "metadata.namespace is rai: -n says elsewhere" in done.err
+
+
+def test_submit_answers_programs_too(fresh: Path) -> None:
+    done = call("runs", "submit", "-f", "-", "-o", "json", fleet=fresh, stdin=run_yaml("x", 8, "true"))
+    assert done.json == {
+        "decided": False,
+        "objects": [{"object": "Run/rai/x", "change": "created", "phase": "Pending", "reason": "", "message": ""}],
+    }
+
+
+def test_a_waiting_run_is_canceled_at_once(fresh: Path) -> None:
+    assert submit(fresh, run_yaml("x", 8, "true")).code == 0
+    assert call("runs", "cancel", "rai/x", fleet=fresh) == Done(0, "Run/rai/x: deleted; it held no GPU\n", "")
+    assert call("runs", "list", "-A", "-o", "name", fleet=fresh).out == ""
+
+
+def test_a_running_run_stops_and_its_lease_closes_as_canceled(fresh: Path) -> None:
+    with driven(fresh):
+        assert submit(fresh, run_yaml("x", 8, "sleep 60")).code == 0
+        done = call("runs", "cancel", "rai/x", fleet=fresh)
+        assert done.out == "Run/rai/x: stopping; its 1 lease close when its pods are gone\n"
+        assert call("runs", "watch", "rai/x", "-o", "json", fleet=fresh).code in (0, 5)  # 5: it was gone already
+    lease = call("runs", "leases", "--run", "rai/x", "-o", "json", fleet=fresh).json["items"][0]
+    assert lease["status"]["closureReason"] == "Canceled"
+
+
+def test_cancel_takes_all_or_none(used: Path) -> None:
+    before = head(used)
+    done = call("runs", "cancel", "rai/a-train", "rai/nope", fleet=used)
+    assert (done.code, done.out) == (5, "")
+    assert head(used) == before
+    assert call("runs", "cancel", "a-train", "d-later", "-n", "rai", fleet=used).code == 0
+
+
+@pytest.mark.parametrize("words", [["submit"], ["plan"], ["cancel"]])
+def test_nothing_to_do_is_wrong_usage(fresh: Path, words: list[str]) -> None:
+    assert call("runs", *words, fleet=fresh).code == 2

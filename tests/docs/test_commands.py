@@ -1,0 +1,158 @@
+"""Every command in the documentation is run, and prints what the page says it prints.
+
+A fenced ``console`` block holds commands (lines that begin with ``$ ``) and what they print. All blocks of a page
+run in one shell, one after the other, in a folder of their own that holds a copy of ``examples/``. The output must
+match line by line; ``...`` stands for anything within a line, and a line of ``...`` alone for any number of lines.
+A command must end with exit code 0, and one under which nothing is written must print nothing. Nothing is left out
+unless ``NOT_RUN`` says why.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if page.exists()]
+NOT_RUN = {
+    "make run": "tests/cli/test_tour.py takes the tour",
+    "make test": "would run these tests inside themselves",
+    "make check": "is part of `make test`, which is what runs this",
+    "make bench": "takes minutes; bench has its own tests",
+    "make generate": "would rewrite the checkout; another test checks that the files are fresh",
+    "git clone": "needs a network",
+}
+_BLOCK = re.compile(r"^```console\n(?P<body>.*?)^```", re.MULTILINE | re.DOTALL)
+_MARK = "@@tenure-docs-mark@@"
+SECONDS = 90
+
+
+class Step(NamedTuple):
+    """One command, what it should print, and where it is written."""
+
+    command: str
+    expected: str
+    line: int
+
+
+def steps_of(text: str) -> Iterator[Step]:
+    """The commands of a page. A command may go on in the next line after a backslash."""
+    for block in _BLOCK.finditer(text):
+        first = text.count("\n", 0, block.start("body")) + 1
+        command, expected, line = "", [], 0
+        for number, row in enumerate(block["body"].splitlines(), first):
+            if row.startswith("$ "):
+                if command:
+                    yield Step(command, "\n".join(expected), line)
+                command, expected, line = row[2:], [], number
+            elif command.endswith("\\") and not expected:
+                command += "\n" + row
+            elif command:
+                expected.append(row)
+            else:
+                raise ValueError(f"line {number} is output without a command: {row!r}")
+        if command:
+            yield Step(command, "\n".join(expected), line)
+
+
+def why_not_run(command: str) -> str | None:
+    return next((why for start, why in NOT_RUN.items() if command.startswith(start)), None)
+
+
+def agrees(expected: str, printed: str) -> bool:
+    """Whether the output is what the page says."""
+    pattern = ""
+    for row in expected.splitlines():
+        if row.strip() == "...":
+            pattern += r"(?:.*\n)*"
+        else:
+            pattern += ".*".join(re.escape(part.rstrip() if last else part) for part, last in _parts(row)) + r"[ ]*\n"
+    text = printed if not printed or printed.endswith("\n") else printed + "\n"
+    return re.fullmatch(pattern, text) is not None
+
+
+def _parts(row: str) -> list[tuple[str, bool]]:
+    parts = row.split("...")
+    return [(part, index == len(parts) - 1) for index, part in enumerate(parts)]
+
+
+def play(steps: list[Step], folder: Path) -> list[tuple[int, str]]:
+    """Run the commands in one shell; answers (exit code, output) of each."""
+    shutil.copytree(ROOT / "examples", folder / "examples", dirs_exist_ok=True)
+    script = folder / ".docs.sh"
+    body = [f"{{ {step.command}\n}} 2>&1 </dev/null\nprintf '\\n%s %s\\n' '{_MARK}' $?\n" for step in steps]
+    script.write_text("trap 'kill $(jobs -p) 2>/dev/null' EXIT\n" + "".join(body))
+    done = subprocess.run(
+        ["bash", str(script)], cwd=folder, env=_environment(folder), capture_output=True, text=True,
+        timeout=SECONDS, check=False,
+    )  # fmt: skip
+    found = re.findall(rf"(.*?)\n{_MARK} (\d+)\n", done.stdout, re.DOTALL)
+    assert len(found) == len(steps), f"the shell stopped early: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+    return [(int(code), output) for output, code in found]
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """This environment's programs, and a kubectl that does what the real one does with plugins."""
+    tools = folder / ".bin"
+    tools.mkdir()
+    plugin = tools / "kubectl"
+    plugin.write_text('#!/bin/sh\nname=$1; shift; exec "kubectl-$name" "$@"\n')
+    plugin.chmod(0o755)
+    path = os.pathsep.join([str(tools), str(Path(sys.executable).parent), os.environ["PATH"]])
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TENURE_")}
+    return {**kept, "PATH": path, "HOME": str(folder), "LC_ALL": "C.UTF-8"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_commands_of_a_page_do_what_it_says(page: Path, tmp_path: Path) -> None:
+    steps = [step for step in steps_of(page.read_text()) if why_not_run(step.command) is None]
+    for step, (code, output) in zip(steps, play(steps, tmp_path) if steps else [], strict=True):
+        where = f"{page.relative_to(ROOT)}:{step.line}: $ {step.command}"
+        assert code == 0, f"{where}\nended with exit code {code}:\n{output}"
+        assert agrees(step.expected, output), f"{where}\nshould print:\n{step.expected}\n\nprinted:\n{output}"
+
+
+def _left_out() -> list[tuple[str, str]]:
+    rows = ((page, step) for page in PAGES for step in steps_of(page.read_text()))
+    return [(f"{page.name}:{step.line}", why) for page, step in rows if (why := why_not_run(step.command))]
+
+
+@pytest.mark.parametrize(("where", "why"), _left_out())
+def test_a_command_that_is_not_run_says_why(where: str, why: str) -> None:
+    pytest.skip(f"{where}: {why}")
+
+
+def test_some_page_has_commands() -> None:
+    """The runner would be happy with pages that it cannot read."""
+    assert sum(len(list(steps_of(page.read_text()))) for page in PAGES) > 10
+
+
+@pytest.mark.parametrize(
+    ("expected", "printed", "same"),
+    [
+        ("", "", True),
+        ("", "something\n", False),
+        ("one\ntwo", "one\ntwo\n", True),
+        ("one", "one\ntwo\n", False),
+        ("one\n...", "one\ntwo\nthree\n", True),
+        ("one\n...\nfour", "one\nfour\n", True),
+        ("a ... c", "a b c\n", True),
+        ("a ... c", "a b d\n", False),
+        ("a.b", "axb\n", False),
+        ("...", "", True),
+        ("table   ", "table\n", True),
+    ],
+)
+def test_dots_stand_for_anything_and_nothing_else_does(expected: str, printed: str, same: bool) -> None:
+    assert agrees(expected, printed) is same
+
+
+def test_a_command_may_span_lines_and_is_found_with_its_output() -> None:
+    text = "# Page\n\n```console\n$ echo one \\\n  two\none two\n$ true\n```\n\n```yaml\n$ no: command\n```\n"
+    assert list(steps_of(text)) == [Step("echo one \\\n  two", "one two", 4), Step("true", "", 7)]
