@@ -1,0 +1,13 @@
+"""Benchmarks: what Tenure promises about cost, measured as ratios within one run.
+
+Seconds say more about the machine than about the code, and the machine is shared. So a promise compares two
+things that are measured in turns (A B A B ...) and judges the median of the ratios of neighbours: what slows
+the machine for a while slows both. Work counters stand beside the seconds; they do not swing at all.
+
+    python -m bench                 everything that is promised; exit status 1 if a promise is broken
+    python -m bench --quick         the same with 100,000 instead of 1,000,000
+    python -m bench --only history  one promise
+
+The table, ``bench/results.json`` (the last full run) and ``docs/performance.md`` (written with ``--docs``)
+show the same numbers.
+"""

@@ -1,0 +1,25 @@
+"""All promises, by name, in the order in which they are measured and shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from bench import admission, commits, exact, history, instructions, scan, startup
+from bench.result import Row, Scale
+
+
+class Bench(Protocol):
+    """A module that measures one promise; its docstring begins with the promise."""
+
+    NAME: str
+    __doc__: str | None
+
+    def run(self, scale: Scale, folder: Path) -> list[Row]:
+        """Measure, with files only in ``folder``."""
+        ...
+
+
+BENCHES: dict[str, Bench] = {bench.NAME: bench for bench in (admission, scan, history, exact, commits, startup)}
+ALL: dict[str, Bench] = BENCHES | {instructions.NAME: instructions}
+"""With what is measured only when asked for."""

@@ -1,0 +1,126 @@
+"""The table for people, the file for programs, and the page for the docs: one set of rows, written three ways."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from itertools import groupby
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from bench.promises import ALL
+from bench.result import Row, Scale, number
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+class Machine(Struct, frozen=True):
+    """Where and when the numbers come from."""
+
+    at: str
+    commit: str
+    python: str
+    system: str
+    cores: int
+    load: float
+    """Processes that wanted a core when it was over: above ``cores``, wall clocks were disturbed."""
+
+
+class Results(Struct, frozen=True):
+    scale: Scale
+    machine: Machine
+    rows: list[Row]
+
+    @property
+    def broken(self) -> list[Row]:
+        return [row for row in self.rows if not row.ok]
+
+
+def this_machine() -> Machine:
+    command = ["git", "describe", "--always", "--dirty"]
+    head = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return Machine(
+        at=datetime.now(UTC).isoformat(timespec="seconds"), commit=head.stdout.strip() or "unknown",
+        python=platform.python_version(), system=f"{platform.system()} {platform.machine()}", cores=os.cpu_count() or 0,
+        load=round(os.getloadavg()[1], 1),
+    )  # fmt: skip
+
+
+# --- for people -----------------------------------------------------------------------------------------------------
+
+
+def table(rows: Iterable[Row]) -> str:
+    """One line for each row, under the name of its promise.
+
+    >>> print(table([Row(bench="commits", what="leases in a second", measured=110.2, goal=10, sense="at least")]))
+                                                 goal           measured  ok
+    commits
+      leases in a second               at least 10 x              110 x  yes
+    """
+    rows = list(rows)
+    wide = max([30, *(len(row.what) for row in rows)])
+    lines = [f"{'':{wide}}  {'goal':>16}  {'measured':>17}  ok"]
+    for bench, its in groupby(rows, key=lambda row: row.bench):
+        lines.append(bench)
+        for row in its:
+            verdict = "" if row.goal is None else "yes" if row.ok else "NO"
+            lines.append(f"  {row.what:{wide}} {row.promised:>16} {row.found:>17}  {verdict}".rstrip())
+    return "\n".join(lines)
+
+
+def summary(results: Results) -> str:
+    promises = sum(row.goal is not None for row in results.rows)
+    if not results.broken:
+        return f"All {promises} promises hold."
+    return f"{len(results.broken)} of {promises} promises are broken."
+
+
+# --- for programs ---------------------------------------------------------------------------------------------------
+
+
+def to_json(results: Results) -> str:
+    return msgspec.json.format(msgspec.json.encode(results, order="deterministic"), indent=2).decode() + "\n"
+
+
+# --- for the docs ---------------------------------------------------------------------------------------------------
+
+_PAGE = """# What it costs
+
+<!-- Written by `make bench ARGS=--docs`. Do not edit. -->
+
+Tenure promises how costs grow, not how many seconds something takes: a number with an x compares two things that were
+measured in turns within one run. `make bench` measures all of it again and fails if a promise is broken; how each is
+measured is told at the top of its module in `bench/`.
+
+Measured {at} at commit {commit}: Python {python} on {system}, {cores} cores with a load
+of {load} (above {cores}, wall clocks were disturbed; processor time hardly).
+
+"""
+
+
+def page(results: Results) -> str:
+    """``docs/performance.md``."""
+    machine = msgspec.structs.asdict(results.machine)
+    out = [_PAGE.format(**machine)]
+    for bench, its in groupby(results.rows, key=lambda row: row.bench):
+        out.append(f"## {bench.capitalize()}\n\n{_promise(bench)}\n\n")
+        out.append("| what | goal | measured | |\n|---|---:|---:|---|\n")
+        out.extend(f"| {row.what} | {row.promised} | {row.found} | {_figures(row)} |\n" for row in its)
+        out.append("\n")
+    return "".join(out).rstrip() + "\n"
+
+
+def _promise(bench: str) -> str:
+    """The first paragraph of a benchmark's theory."""
+    return (ALL[bench].__doc__ or "").split("\n\n")[0].replace("\n", " ")
+
+
+def _figures(row: Row) -> str:
+    """The absolute numbers behind a ratio, where there are few of them."""
+    plain = {name: value for name, value in row.detail.items() if isinstance(value, int | float)}
+    return ", ".join(f"{name.replace('_', ' ')} {number(value)}" for name, value in plain.items())
