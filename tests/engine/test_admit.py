@@ -239,3 +239,15 @@ def test_runs_that_arrive_together_are_decided_on_alike_in_any_order() -> None:
         fleet.apply(*order)
         answers.add(tuple((lease.name, lease.gpus) for lease in fleet.leases()))
     assert len(answers) == 1
+
+
+def test_a_waiting_run_shows_the_numbers_of_now_though_nothing_new_is_recorded() -> None:
+    fleet = Fleet(*nodes("n", 4), budget("me", envelope(gpus=16)))
+    fleet.start(run("a", 8, owner="org:me"), run("b", 8, owner="org:me"))
+    fleet.apply(run("wide", 16, owner="org:me"))
+    recorded = fleet.state.runs["lab/wide"].life
+    fleet.succeed("lab/a")
+    assert fleet.state.runs["lab/wide"].life == recorded
+    shown = fleet.run("lab/wide").status
+    assert shown.message == "me/main allows 16 GPUs at once; 8 are in use and 16 were asked: 8 too many."
+    assert {mark.message for mark in shown.conditions if mark.type == "Admitted"} == {shown.message}

@@ -23,6 +23,7 @@ from tenure.cli.view import StateView, run_line
 from tenure.embedded.fleet import Fleet, clock
 from tenure.engine import Apply, Plan, State, Tick, make_plan
 from tenure.engine.state import RunRow
+from tenure.engine.words import Words
 from tenure.facts import Decided, Noted, Opened, PutBudget, PutNamespace, PutNode, PutRun
 from tenure.ledger import Decision, LeaseRow, Ledger, Note, UsageKey
 from tenure.shell.home import fold_entry, rebuild
@@ -211,7 +212,7 @@ def _planned(state: State, row: RunRow, outcome: Outcome, now: Instant) -> Plann
     if verdict is None and row.life.phase == "Pending":
         plan = make_plan(state.world, row.demand, now=now)
         verdict = plan.verdict if isinstance(plan, Plan) else plan
-    return Planned(line=run_line(row, now), verdict=verdict, leases=leases)
+    return Planned(line=run_line(row, now, Words(state, now=now)), verdict=verdict, leases=leases)
 
 
 def _key(item: Any) -> str:

@@ -15,6 +15,7 @@ from tenure.cli.port import NodeLine, NodeState, PodLine, RunLine, SlotLine
 from tenure.engine import State, render
 from tenure.engine.state import PodRow, RunRow
 from tenure.engine.topology import Location, Row, is_fenced, is_ready, slots
+from tenure.engine.words import Words
 from tenure.facts import Lease
 from tenure.units import Instant, parse_time
 
@@ -27,6 +28,7 @@ class StateView:
     def __init__(self, state: State, *, now: Instant) -> None:
         self._state = state
         self.now = now
+        self._words = Words(state, now=now)
 
     @property
     def policy(self) -> Policy:
@@ -37,11 +39,11 @@ class StateView:
     def lines(self, namespace: str | None = None) -> list[RunLine]:
         rows = (row for row in self._state.runs.values() if namespace in (None, row.namespace))
         ordered = sorted(rows, key=lambda row: (row.namespace, row.name))
-        return [run_line(row, self.now) for row in ordered]
+        return [run_line(row, self.now, self._words) for row in ordered]
 
     def line(self, namespace: str, name: str) -> RunLine | None:
         row = self._state.runs.get(f"{namespace}/{name}")
-        return None if row is None else run_line(row, self.now)
+        return None if row is None else run_line(row, self.now, self._words)
 
     def run(self, namespace: str, name: str) -> Run:
         return render.run(self._state, self._state.runs[f"{namespace}/{name}"], now=self.now)
@@ -106,7 +108,7 @@ class StateView:
                                fit=fit, ideal=ideal)  # fmt: skip
 
 
-def run_line(row: RunRow, now: Instant) -> RunLine:
+def run_line(row: RunRow, now: Instant, words: Words) -> RunLine:
     life, meta = row.life, row.run.metadata
     waits = life.phase == "Pending"
     return RunLine(
@@ -116,7 +118,7 @@ def run_line(row: RunRow, now: Instant) -> RunLine:
         blocked=waits and any(mark.type == "Blocked" and mark.status == "True" for mark in life.marks),
         created=parse_time(meta.creation_timestamp) if meta.creation_timestamp else None, started=life.started,
         retry_at=life.not_before if waits and life.not_before > now else None, attempt=life.attempt,
-        restarts=life.restarts, stopping=life.phase == "Stopping", reason=life.reason, message=life.message,
+        restarts=life.restarts, stopping=life.phase == "Stopping", reason=life.reason, message=words.of(row),
     )  # fmt: skip
 
 

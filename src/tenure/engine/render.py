@@ -27,6 +27,7 @@ from tenure.engine.groups import spare_gpus
 from tenure.engine.names import object_uid
 from tenure.engine.reasons import sentence
 from tenure.engine.state import PodRow, RunRow, State
+from tenure.engine.words import Words
 from tenure.facts import Lease as LeaseFact
 from tenure.facts import Reason
 from tenure.units import HOUR, LATEST, GpuMicros, Instant, format_time, gpu_hours
@@ -45,16 +46,18 @@ MASTER_PORT = 29500
 # --- runs ---------------------------------------------------------------------------------------------------------
 
 
-def run(state: State, row: RunRow, *, now: Instant) -> Run:
+def run(state: State, row: RunRow, *, now: Instant, words: Words | None = None) -> Run:
+    """A Run with its status. ``words`` is shared by who shows many: equal demands are looked up once."""
     life = row.life
+    message = (words or Words(state, now=now)).of(row)
     status = RunStatus(
         phase=run_phase(row),  # type: ignore[arg-type]  # one of the four
         conditions=tuple(
-            Condition(type=mark.type, status=mark.status, reason=mark.reason, message=mark.message,
-                      last_transition_time=format_time(mark.at))
+            Condition(type=mark.type, status=mark.status, reason=mark.reason, last_transition_time=format_time(mark.at),
+                      message=message if mark.message == life.message else mark.message)
             for mark in life.marks
         ),
-        message=life.message,
+        message=message,
         leases=tuple(sorted(row.leases)),
         restarts=life.restarts,
         width=_width(row),

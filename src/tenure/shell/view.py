@@ -6,6 +6,7 @@ from typing import Any
 
 from tenure.api.meta import to_wire
 from tenure.engine import State, render
+from tenure.engine.words import Words
 from tenure.shell.home import Home
 from tenure.units import Instant, format_time
 
@@ -21,10 +22,11 @@ def snapshot(home: Home, *, now: Instant) -> dict[str, Any]:
 
 def objects(state: State, *, now: Instant) -> dict[str, Any]:
     """All but the leases' history."""
+    words = Words(state, now=now)
     return {
         "now": format_time(now),
         "budgets": [to_wire(render.budget(state, state.budgets[name], now=now)) for name in sorted(state.budgets)],
-        "runs": [to_wire(render.run(state, state.runs[key], now=now)) for key in _sorted(state.runs)],
+        "runs": [to_wire(render.run(state, state.runs[key], now=now, words=words)) for key in _sorted(state.runs)],
         "reservations": [],
         "leases": [to_wire(render.lease(state.leases[key])) for key in _sorted(state.leases)],
         "pods": [
