@@ -1,7 +1,7 @@
 """Why a run waits, in the numbers of this instant.
 
 The ledger keeps the reason as it was when its code last changed (docs/decisions/0010). Whoever shows a run asks here:
-the same search is made again, once per distinct demand, and if it comes to the same reason, its numbers of now are shown.
+the same search is made again, once per distinct demand, and if the reason is the same, its numbers of now are shown.
 """
 
 from __future__ import annotations
