@@ -19,7 +19,10 @@ class Policy(Record, frozen=True, kw_only=True, omit_defaults=False):
 
     activation_lead: Annotated[
         Duration,
-        says("The notice that others get before cuts; nobody can be drawn before it has run for this long."),
+        says(
+            "The notice that others get before cuts; nobody can be drawn before it has run for this long. "
+            "Recorded; the resolver that acts on it comes next."
+        ),
     ] = "15m"
     budget_grace: Annotated[
         Duration,
@@ -27,7 +30,10 @@ class Policy(Record, frozen=True, kw_only=True, omit_defaults=False):
     ] = "15m"
     on_budget_shortage: Annotated[
         Literal["Resolve", "Coast"],
-        says("Resolve: work that is out of money gives way. Coast: it runs on, reported as over budget."),
+        says(
+            "Resolve: work that is out of money gives way. Coast: it runs on, reported as over budget. "
+            "Until the resolver is there, both coast."
+        ),
     ] = "Resolve"
     lookahead: Annotated[
         Duration, says("A Run that declares no duration needs budget hours for this long to start.")
@@ -35,7 +41,10 @@ class Policy(Record, frozen=True, kw_only=True, omit_defaults=False):
     grow_interval: Annotated[Duration, says("A malleable Run grows one step in this time; longer than 0.")] = "1m"
     patience: Annotated[
         Duration,
-        says("A Run for which nothing known frees enough within this time gets a conservative start."),
+        says(
+            "A Run for which nothing known frees enough within this time gets a conservative start. "
+            "Recorded; reservations come next."
+        ),
     ] = "24h"
     unready_is_failure: Annotated[
         bool, says("True: a node unready for `unreadyDebounce` has failed, at the risk of two live copies.")
@@ -52,7 +61,9 @@ class Policy(Record, frozen=True, kw_only=True, omit_defaults=False):
     retry_backoff_max: Annotated[Duration, says("The longest such wait; not below `retryBackoff`.")] = "10m"
     bind_delay: Annotated[Duration, says("Simulated pods: time from the start of a pod until it is bound.")] = "0s"
     stop_delay: Annotated[Duration, says("Simulated pods: time from the stop of a pod until it is gone.")] = "0s"
-    draw_secret: Annotated[str, says("Simulator only: the secret that the resolver's hash chain is made from.")] = ""
+    draw_secret: Annotated[
+        str, says("Simulator only: the secret that the resolver's hash chain is made from. Nothing draws yet.")
+    ] = ""
     topology_labels: Annotated[
         dict[str, LabelKey],
         Meta(max_length=5),

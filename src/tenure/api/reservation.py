@@ -82,7 +82,7 @@ class ReservationStatus(Record, frozen=True, kw_only=True):
 
 
 class Reservation(Record, frozen=True, kw_only=True):
-    """The promise made to a Run that cannot start now. Namespaced."""
+    """The promise made to a Run that cannot start now. Namespaced. This release defines it and writes none yet."""
 
     api_version: Literal["rq.davidlangworthy.io/v1"] = API_VERSION
     kind: Literal["Reservation"] = "Reservation"
