@@ -251,9 +251,6 @@ class Books:
     def of_owner(self, owner: str, flavor: str) -> Iterable[Fund]:
         return self._of_owner.get((owner, flavor), {}).values()
 
-    def flavors_of(self, owner: str) -> list[str]:
-        return sorted({fund.flavor for fund in self.funds.values() if fund.owner == owner and fund.terms})
-
     # -- parts --
 
     def _withdraw(self, name: str) -> list[Fund]:

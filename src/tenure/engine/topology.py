@@ -57,7 +57,7 @@ class Site(Struct, frozen=True):
 class Row:
     """One node: what its labels say, what it offers, and which ordinals are held."""
 
-    __slots__ = ("fault", "filled", "foreign", "gpus", "held", "labels", "leases", "name", "node", "open", "pools",
+    __slots__ = ("fault", "filled", "gpus", "held", "labels", "leases", "name", "node", "open", "pools",
                  "site", "spare", "tentative")  # fmt: skip
 
     def __init__(self, node: Node, policy: Policy) -> None:
@@ -69,7 +69,6 @@ class Row:
         """Of those, the ones in Spare leases."""
         self.filled = 0
         """Of those, the ones that opportunistic work sits on."""
-        self.foreign = 0
         self.tentative = 0
         self.leases: set[str] = set()
         self.pools: list[Pool] = []
@@ -97,7 +96,7 @@ class Row:
             return 0
         whole = (1 << self.gpus) - 1
         usable = whole & ~self.held | (whole & self.spare & ~self.filled if kind == "fill" else 0)
-        return max(0, usable.bit_count() - self.foreign - self.tentative)
+        return max(0, usable.bit_count() - self.tentative)
 
     def lowest_free(self, count: int, taken: int = 0) -> tuple[int, ...]:
         """The lowest ordinals that are neither held nor in the mask ``taken``."""
