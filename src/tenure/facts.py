@@ -24,6 +24,7 @@ from tenure.api.lease import OpenReason, Role
 from tenure.api.meta import wire_name
 from tenure.api.policy import Policy
 from tenure.api.run import Run
+from tenure.draw import Intent, Result
 from tenure.units import GpuMicros, Instant
 
 FundingClass = Literal["owned", "shared", "borrowed"]
@@ -178,6 +179,10 @@ class Life(_Record, kw_only=True):
     """When this attempt said it would end, if the run declared a duration."""
     grown: Instant | None = None
     """When an elastic run last grew, or started: the next step comes one interval later."""
+    backfilled: bool = False
+    """This attempt started past an older run that had a reservation: if it overstays, it is the first to go."""
+    cut: bool = False
+    """Requeued after the resolver cut it: its reservation cuts nobody."""
     not_before: Instant = 0
     deadline: Instant | None = None
     """A requeued run must start before this, or it fails."""
@@ -190,6 +195,92 @@ class Life(_Record, kw_only=True):
     reason: str = ""
     message: str = ""
     marks: tuple[Mark, ...] = ()
+
+
+# --- reservations and cuts ----------------------------------------------------------------------------------------
+
+
+class Share(_Record, kw_only=True, gc=False):
+    """So many GPUs of one node."""
+
+    node: str
+    gpus: int
+
+
+class Slice(_Record, kw_only=True):
+    """When a run is to start, where, and who is to pay."""
+
+    start: Instant | None = None
+    until: Instant | None = None
+    """When it would end; None if it did not declare a duration."""
+    width: int = 0
+    shares: tuple[Share, ...] = ()
+    domain: dict[str, str] = {}
+    """The labels that all its nodes share: region, cluster, and the fabric domain if it is one."""
+    domains: tuple[str, ...] = ()
+    """``region/cluster/fabric`` of each domain it is in."""
+    segments: tuple[Segment, ...] = ()
+
+
+CutKind = Literal["Reclaim", "Overstay", "DropSpare", "Shrink", "Lottery"]
+
+
+class Cut(_Record, kw_only=True):
+    """One thing that gave way: these leases of a run. In a forecast, without the leases."""
+
+    kind: CutKind
+    run: str
+    """``namespace/name``"""
+    owner: str
+    gpus: int
+    leases: tuple[str, ...] = ()
+
+
+class Forecast(_Record, kw_only=True):
+    """What stands between a waiting run and its start, from a dry run of the resolver."""
+
+    deficit: int = 0
+    """GPUs that groups lack in the domains of the slice: machines, by what fits, never by a count of free GPUs."""
+    short: int = 0
+    """GPUs that nobody can pay."""
+    scope: dict[str, str] = {}
+    remedies: tuple[Cut, ...] = ()
+    pool: int = 0
+    """GPUs of all runs in the lottery, if there would be one: the remedies then show the fewest that could be drawn."""
+    odds: dict[str, str] = {}
+    """The odds of each run in the lottery to be cut, as decimal text."""
+
+
+class Reservation(_Record, kw_only=True):
+    """The promise to a waiting run: as first made, and as it stands. Replaced whole by each ``Reserved``."""
+
+    namespace: str
+    name: str
+    uid: str
+    run: str
+    run_uid: str
+    made: Instant
+    state: Literal["Pending", "Blocked", "Active", "Released", "Canceled"] = "Pending"
+    reason: str = ""
+    message: str = ""
+    promise: Slice
+    """As first made; never changed."""
+    plan: Slice
+    """As it stands."""
+    confidence: Literal["", "projected", "window-aligned", "conservative"] = ""
+    forecast: Forecast = Forecast()
+    activation: int = 0
+    """How often it became Active: numbers its draws."""
+    activated: Instant | None = None
+    released: Instant | None = None
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def run_key(self) -> str:
+        return f"{self.namespace}/{self.run}"
 
 
 # --- facts ------------------------------------------------------------------------------------------------------
@@ -291,6 +382,42 @@ class Warned(_Fact, kw_only=True):
     used: GpuMicros = 0
 
 
+class Reserved(_Fact, kw_only=True):
+    """A reservation was made or changed; Released and Canceled are its last."""
+
+    reservation: Reservation
+
+
+class Published(_Fact, kw_only=True):
+    """A custodian's chain is a beacon of all draws from now on: its first value, c[0], for everybody to know."""
+
+    beacon: str
+    root: str
+
+
+class Froze(_Fact, kw_only=True):
+    """A draw is needed: the intent, before anybody knows the seed. ``intent.reservation`` names what it is for."""
+
+    trigger: Literal["Activation", "Shortage", "Operator"]
+    intent: Intent
+
+
+class Resolved(_Fact, kw_only=True):
+    """The resolver ran: why, what it cut, in order; with the draw if there was a lottery.
+
+    ``subject`` is ``Reservation/<namespace>/<name>`` or ``Budget/<budget>/<envelope or cap>``; (subject, activation) is
+    unique. It stands in the entry of the cuts themselves.
+    """
+
+    trigger: Literal["Activation", "Shortage", "Operator"]
+    subject: str
+    activation: int
+    cuts: tuple[Cut, ...] = ()
+    deficit: int = 0
+    intent: Intent | None = None
+    result: Result | None = None
+
+
 class Noted(_Fact, kw_only=True):
     """Something people want to hear about; becomes an Event and a notification."""
 
@@ -302,7 +429,7 @@ class Noted(_Fact, kw_only=True):
 
 Fact = (
     PutBudget | PutRun | PutNamespace | PutNode | Removed | PutPolicy | Decided | Opened | Ending | Closed | Placed
-    | Seen | Cleared | Moved | Warned | Noted
+    | Seen | Cleared | Moved | Warned | Reserved | Published | Froze | Resolved | Noted
 )  # fmt: skip
 
 

@@ -42,7 +42,7 @@ def test_the_page_is_fresh() -> None:
 def test_the_auditor_loads_nothing_of_what_it_audits() -> None:
     code = "import sys, tenure.audit; print(*(name for name in sys.modules if name.startswith('tenure.')))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert {name.split(".")[1] for name in done.stdout.split()} == {"api", "audit", "facts", "units"}
+    assert {name.split(".")[1] for name in done.stdout.split()} == {"api", "audit", "draw", "facts", "units"}
 
 
 @pytest.mark.parametrize(

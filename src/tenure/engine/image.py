@@ -16,7 +16,7 @@ from tenure.api.run import Run
 from tenure.engine.bind import Counters
 from tenure.engine.books import Fund, Meter
 from tenure.engine.state import PodRow, RunRow, State, spares_first
-from tenure.facts import Lease, Life, Pod, PodPhase
+from tenure.facts import Froze, Lease, Life, Pod, PodPhase, Reservation
 from tenure.units import Instant
 
 _Line = tuple[int, int]
@@ -82,6 +82,10 @@ class Image(Struct, frozen=True):
     accounts: tuple[_Account, ...]
     cap_warned: tuple[tuple[str, str, tuple[str, ...]], ...]
     unready: dict[str, Instant]
+    reservations: tuple[Reservation, ...] = ()
+    beacons: dict[str, tuple[int, str]] = {}
+    draws: dict[str, Froze] = {}
+    resolutions: dict[str, int] = {}
 
 
 _encoder = msgspec.json.Encoder(order="deterministic")
@@ -111,6 +115,10 @@ def dump(state: State) -> bytes:
                 (*key, tuple(sorted(marks))) for key, marks in sorted(state.books.cap_warned.items()) if marks
             ),
             unready=state.unready,
+            reservations=tuple(state.reservations[key] for key in sorted(state.reservations)),
+            beacons=state.beacons,
+            draws=state.draws,
+            resolutions=state.resolutions,
         )
     )
 
@@ -123,6 +131,7 @@ def load(body: bytes) -> State:
     for node in image.nodes:
         state.restore_node(node)
     state.unready.update(image.unready)
+    state.beacons, state.draws, state.resolutions = image.beacons, image.draws, image.resolutions
     _load_money(state, image)
     for one in image.runs:
         row = RunRow(one.run, one.life)
@@ -135,6 +144,8 @@ def load(body: bytes) -> State:
     state.ending.update(image.ending)
     for pod in image.pods:
         _load_pod(state, pod)
+    for one in image.reservations:
+        state.restore_reservation(one)
     state.now = image.now
     state.restore_agenda()
     return state

@@ -28,6 +28,7 @@ from tenure.facts import (
     Decided,
     Ending,
     Fact,
+    Froze,
     Lease,
     Life,
     Moved,
@@ -36,12 +37,16 @@ from tenure.facts import (
     Placed,
     Pod,
     PodPhase,
+    Published,
     PutBudget,
     PutNamespace,
     PutNode,
     PutPolicy,
     PutRun,
     Removed,
+    Reservation,
+    Reserved,
+    Resolved,
     Seen,
     Warned,
 )
@@ -140,6 +145,14 @@ class State:
         self.pods: dict[str, PodRow] = {}
         self.leaving: dict[str, PodRow] = {}
         """Of those, the ones that were asked to leave."""
+        self.reservations: dict[str, Reservation] = {}
+        """By run: promises that are neither Released nor Canceled."""
+        self.beacons: dict[str, tuple[int, str]] = {}
+        """Custodians' chains: the index that was revealed last, and its value. Index 0 is what was published."""
+        self.draws: dict[str, Froze] = {}
+        """By subject: draws that wait for their reveals."""
+        self.resolutions: dict[str, int] = {}
+        """By subject, for those without a reservation: how often the resolver ran."""
         self.books = Books()
         self.family = Family()
         self.queue = Queue()
@@ -333,6 +346,29 @@ class State:
         fund.warned.add(fact.mark)
         self.agenda.rearm(fund)
 
+    # -- reservations and draws --
+
+    def _reserved(self, fact: Reserved, at: Instant) -> None:
+        one = fact.reservation
+        if one.state in ("Released", "Canceled"):
+            self.reservations.pop(one.run_key, None)
+        else:
+            self.reservations[one.run_key] = one
+
+    def _published(self, fact: Published, at: Instant) -> None:
+        self.beacons[fact.beacon] = (0, fact.root)
+
+    def _froze(self, fact: Froze, at: Instant) -> None:
+        self.draws[subject_of(fact)] = fact
+
+    def _resolved(self, fact: Resolved, at: Instant) -> None:
+        self.draws.pop(fact.subject, None)
+        if fact.subject.startswith("Budget/"):
+            self.resolutions[fact.subject] = fact.activation
+        if fact.intent is not None and fact.result is not None:
+            for beacon in fact.intent.beacons:
+                self.beacons[beacon.id] = (beacon.index, fact.result.reveals[beacon.id])
+
     def _told(self, fact: Decided | Noted, at: Instant) -> None:
         """Explanations and notices are for people: the ledger keeps them, no decision reads them."""
 
@@ -378,6 +414,9 @@ class State:
     def restore_run(self, row: RunRow) -> None:
         self.runs[row.key] = row
 
+    def restore_reservation(self, reservation: Reservation) -> None:
+        self.reservations[reservation.run_key] = reservation
+
     def restore_agenda(self) -> None:
         """Everything is to be looked at: a settled world then decides nothing."""
         for key in sorted(self.runs):
@@ -403,6 +442,12 @@ class State:
         row = self.topology.rows.get(node)
         for key in sorted(row.leases) if row else ():
             yield self.leases[key]
+
+
+def subject_of(froze: Froze) -> str:
+    """What a draw is for: a reservation, or (without a namespace) an envelope or a cap."""
+    ref = froze.intent.reservation
+    return f"Reservation/{ref.namespace}/{ref.name}" if ref.namespace else f"Budget/{ref.name}"
 
 
 def spares_first(leases: Iterable[Lease]) -> list[Lease]:
@@ -438,6 +483,10 @@ _FOLDS: dict[type, Callable[[State, Any, Instant], None]] = {
     Cleared: State._cleared,
     Moved: State._moved,
     Warned: State._warned,
+    Reserved: State._reserved,
+    Published: State._published,
+    Froze: State._froze,
+    Resolved: State._resolved,
     Decided: State._told,
     Noted: State._told,
 }
