@@ -82,6 +82,11 @@ def test_the_same_object_twice_is_refused() -> None:
     assert read_tree([FIXED, unnamed]).errors == ()
 
 
+def test_two_long_names_that_differ_in_the_middle_are_two_objects() -> None:
+    names = [f"{'a' * 60}{middle}{'a' * 60}" for middle in "bc"]
+    assert len(read_tree([changed(BUDGET, {"metadata.name": name}) for name in names]).objects) == 2
+
+
 @pytest.mark.parametrize(
     ("tree", "problem"),
     [
@@ -217,11 +222,12 @@ def test_a_sentence_leaves_out_what_there_is_not() -> None:
     assert error.sentence() == "Run/a/b: bad; mend it"
 
 
-def test_reading_imports_yaml_only_where_there_is_some() -> None:
+def test_reading_imports_the_yaml_parser_only_for_what_the_lines_do_not_say() -> None:
     code = (
         "import sys; from tenure.api.decode import read; "
         'assert read(\'{"kind": "Namespace", "metadata": {"name": "a"}}\').objects; '
         "assert 'yaml' not in sys.modules; assert 'difflib' not in sys.modules; "
-        "assert read('kind: Namespace\\nmetadata: {name: a}').objects; assert 'yaml' in sys.modules"
+        "assert read('kind: Namespace\\nmetadata: {name: a}').objects; assert 'yaml' not in sys.modules; "
+        "assert read('kind: Namespace\\nmetadata: {\\nname: a}').objects; assert 'yaml' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 from tenure.api.compile import shape_of
 from tenure.api.decode import KINDS, read, read_policy, read_tree
 from tenure.api.defaults import default
+from tenure.api.errors import Faults
+from tenure.api.formats import FORMATS
 from tenure.api.meta import to_wire
-from tenure.api.shape import Object, Optional, Sequence
+from tenure.api.quick import quick
+from tenure.api.shape import BAD, Object, Optional, Sequence
 from tenure.api.validate import validate
 from tenure.api.yaml_write import write_yaml
 from tests.api.apiserver import refusals
@@ -134,6 +137,17 @@ def test_the_api_server_takes_what_we_take(tree: dict[str, Any]) -> None:
     assert refusals(tree) == []
 
 
+@given(st.sampled_from(sorted(FORMATS)), st.data())
+def test_no_grammar_has_a_place_for_what_is_unsafe_to_print(name: str, data: Any) -> None:
+    form = FORMATS[name]
+    good = data.draw(
+        st.sampled_from(["a", "org:ai", "org:*", "2025-11-01T00:00:00Z", "1h30m", "a.b/c", "8", "Completed"])
+    )
+    at = data.draw(st.integers(0, len(good)))
+    bad = good[:at] + data.draw(st.sampled_from("\x00\n\t\r\x1b\x7f\x85\u2028\u202e\ufeff\ud800")) + good[at:]
+    assert form.test is None or not form.accepts(bad)
+
+
 def places(shape: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Every place of a type, list items as 0."""
     if isinstance(shape, Optional):
@@ -178,6 +192,20 @@ def test_a_mutant_is_read_or_refused_and_never_raises(tree: dict[str, Any], simu
         msgspec.json.encode(obj)  # what was read can be stored
     for error in reading.errors:
         assert error.sentence().isprintable()
+
+
+@settings(max_examples=300)
+@given(mutants())
+def test_what_is_quickly_found_right_is_right(tree: dict[str, Any]) -> None:
+    for cls in KINDS.values():
+        faults = Faults("it")
+        taken, told = quick(cls)(tree), shape_of(cls).read(tree, (), faults)
+        assert taken is BAD or (taken == told and not faults.errors)
+
+
+@given(GOOD)
+def test_what_is_right_is_quickly_found_right(tree: dict[str, Any]) -> None:
+    assert quick(KINDS[tree["kind"]])(json.loads(json.dumps(tree))) == read_tree(tree, kinds=EVERY_KIND).objects[0]
 
 
 @given(TREES)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -128,6 +128,20 @@ class AggregateHeadroom(Record, frozen=True, kw_only=True):
     committed_gpu_hours: Annotated[float, says("What running claims with a declared duration may still use.")]
 
 
+class Shortage(Record, frozen=True, kw_only=True):
+    """The last time that an envelope, or a cap, could no longer pay: what was done about it."""
+
+    name: Annotated[Word, says("The envelope, or the cap.")]
+    activation: Annotated[int, says("How often the resolver has run for it.")]
+    at: Annotated[Time, says("When.")]
+    deficit_gpus: Annotated[int, says("GPUs that it paid for and could not.")]
+    cuts: Annotated[
+        tuple[dict[str, Any], ...], Meta(max_length=1024), says("Who gave way, in order; the first of them.")
+    ] = ()
+    intent: Annotated[dict[str, Any] | None, says("What was frozen before the draw, if there was one.")] = None
+    result: Annotated[dict[str, Any] | None, says("What was drawn; `kubectl runs verify` checks both.")] = None
+
+
 class BudgetStatus(Record, frozen=True, kw_only=True):
     """Derived from the ledger; never read back by a decision."""
 
@@ -136,6 +150,9 @@ class BudgetStatus(Record, frozen=True, kw_only=True):
         tuple[AggregateHeadroom, ...], Meta(max_length=32), says("One for each aggregate cap.")
     ] = ()
     conditions: Annotated[tuple[Condition, ...], Meta(max_length=32), says("What is to be said about it.")] = ()
+    shortages: Annotated[
+        tuple[Shortage, ...], Meta(max_length=160), says("The last record of the resolver for each envelope and cap.")
+    ] = ()
 
 
 class Budget(Record, frozen=True, kw_only=True):

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from tenure.api.budget import AggregateCap, Budget, BudgetSpec, Envelope
 from tenure.api.errors import Faults, Path, show
-from tenure.api.formats import is_time
-from tenure.units import HOUR, Instant, Micros, parse_time
+from tenure.api.formats import instant_of
+from tenure.units import HOUR, Micros
 
 
 def check_budget(budget: Budget, faults: Faults) -> None:
@@ -90,9 +90,7 @@ def check_cap(cap: AggregateCap, spec: BudgetSpec, at: Path, faults: Faults) -> 
 
 
 def _closed_window(envelope: Envelope) -> Micros | None:
-    start, end = _instant(envelope.start), _instant(envelope.end)
+    if envelope.start is None or envelope.end is None:
+        return None
+    start, end = instant_of(envelope.start), instant_of(envelope.end)
     return None if start is None or end is None else end - start
-
-
-def _instant(text: str | None) -> Instant | None:
-    return parse_time(text) if text is not None and len(text) <= 40 and is_time(text) else None

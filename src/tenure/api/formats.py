@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 
 import msgspec
 
 from tenure.api import owners
-from tenure.units import parse_duration, parse_time
+from tenure.units import Instant, Micros, parse_duration, parse_time
 
 _WORD = r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
 _SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
@@ -25,6 +26,12 @@ _LATEST = parse_time("9999-12-31T23:59:59Z")
 
 NAME_LENGTH_MAX = 253
 LABEL_LENGTH_MAX = 63
+_TIME_LENGTH_MAX = 40
+_DURATION_LENGTH_MAX = 32
+_LABEL_KEY = re.compile(
+    rf"(?:(?=[^/]{{1,{NAME_LENGTH_MAX}}}/){_SUBDOMAIN}/)?(?=[^/]{{1,{LABEL_LENGTH_MAX}}}\Z){_WORD}", re.ASCII
+)
+"""A prefix and a name, each no longer than it may be."""
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 
 
@@ -40,43 +47,54 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     """Without anchors, in the subset that Python, RE2 and ECMA read alike; counts are not nested (RE2's
     limit).
     """
-    test: Callable[[str], bool] | None = None
-    """Where a pattern cannot say it all."""
+    test: Callable[[str], object] | None = None
+    """Where a pattern cannot say it all; otherwise the pattern itself, compiled. None: it has no grammar."""
     multiline: bool = False
     """May hold line breaks and tabs."""
+
+    def __post_init__(self) -> None:
+        if self.test is None and self.pattern is not None:
+            msgspec.structs.force_setattr(self, "test", re.compile(self.pattern, re.ASCII).fullmatch)
 
     def accepts(self, text: str) -> bool:
         if not self.length_min <= len(text) <= self.length_max:
             return False
-        if self.test is not None:
-            return self.test(text)
-        return self.pattern is None or re.fullmatch(self.pattern, text, re.ASCII) is not None
+        return self.test is None or bool(self.test(text))
+
+
+def instant_of(text: str) -> Instant | None:
+    """An RFC 3339 time between 1970 and 9999: what our integers and everybody's printers can hold. Or None."""
+    return _instant(text) if len(text) <= _TIME_LENGTH_MAX else None
+
+
+@lru_cache(maxsize=1024)
+def _instant(text: str) -> Instant | None:
+    try:
+        at = parse_time(text)
+    except ValueError:
+        return None
+    return at if 0 <= at <= _LATEST else None
 
 
 def is_time(text: str) -> bool:
-    """An RFC 3339 time between 1970 and 9999: what our integers and everybody's printers can hold."""
+    return instant_of(text) is not None
+
+
+def length_of(text: str) -> Micros | None:
+    """A length of time, or None."""
+    return _length(text) if len(text) <= _DURATION_LENGTH_MAX else None
+
+
+@lru_cache(maxsize=1024)
+def _length(text: str) -> Micros | None:
     try:
-        return 0 <= parse_time(text) <= _LATEST
+        return parse_duration(text)
     except ValueError:
-        return False
+        return None
 
 
 def is_duration(text: str) -> bool:
-    try:
-        parse_duration(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_label_key(text: str) -> bool:
-    prefix, slash, name = text.rpartition("/")
-    named = len(name) <= LABEL_LENGTH_MAX and re.fullmatch(_WORD, name, re.ASCII) is not None
-    return named and (not slash or _is_subdomain(prefix))
-
-
-def _is_subdomain(text: str) -> bool:
-    return len(text) <= NAME_LENGTH_MAX and re.fullmatch(_SUBDOMAIN, text, re.ASCII) is not None
+    return length_of(text) is not None
 
 
 _SEGMENT = f"[a-z0-9-]{{1,{owners.SEGMENT_LENGTH_MAX}}}"
@@ -99,13 +117,13 @@ _ALL = (
     Format(
         name="date-time",
         right='an RFC 3339 time from 1970 to 9999, such as "2025-11-01T00:00:00Z"',
-        length_max=40,
+        length_max=_TIME_LENGTH_MAX,
         test=is_time,
     ),
     Format(
         name="duration",
         right="a length of time such as 90s, 30m, 1h30m or 2d",
-        length_max=32,
+        length_max=_DURATION_LENGTH_MAX,
         pattern=rf"([0-9]{{1,16}}(\.[0-9]{{1,6}})?{_NUMBER})+",
         test=is_duration,
     ),
@@ -125,7 +143,7 @@ _ALL = (
         name="label-key",
         right="a label key such as region or topology.kubernetes.io/region",
         length_max=NAME_LENGTH_MAX + 1 + LABEL_LENGTH_MAX,
-        test=_is_label_key,
+        test=_LABEL_KEY.fullmatch,
     ),
     Format(
         name="label-value",

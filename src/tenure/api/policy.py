@@ -19,10 +19,7 @@ class Policy(Record, frozen=True, kw_only=True, omit_defaults=False):
 
     activation_lead: Annotated[
         Duration,
-        says(
-            "The notice that others get before cuts; nobody can be drawn before it has run for this long. "
-            "Recorded; the resolver that acts on it comes next."
-        ),
+        says("The notice that others get before cuts; nobody can be drawn before it has run for this long."),
     ] = "15m"
     budget_grace: Annotated[
         Duration,
@@ -31,8 +28,8 @@ class Policy(Record, frozen=True, kw_only=True, omit_defaults=False):
     on_budget_shortage: Annotated[
         Literal["Resolve", "Coast"],
         says(
-            "Resolve: work that is out of money gives way. Coast: it runs on, reported as over budget. "
-            "Until the resolver is there, both coast."
+            "Resolve: work that is out of money gives way. Coast: it runs on, reported as over budget, and nothing "
+            "more is admitted."
         ),
     ] = "Resolve"
     lookahead: Annotated[
@@ -42,8 +39,8 @@ class Policy(Record, frozen=True, kw_only=True, omit_defaults=False):
     patience: Annotated[
         Duration,
         says(
-            "A Run for which nothing known frees enough within this time gets a conservative start. "
-            "Recorded; reservations come next."
+            "A Run for which nothing known frees enough within this time of its submission gets a conservative start: "
+            "after the notice of `activationLead` others give way."
         ),
     ] = "24h"
     unready_is_failure: Annotated[
@@ -61,9 +58,7 @@ class Policy(Record, frozen=True, kw_only=True, omit_defaults=False):
     retry_backoff_max: Annotated[Duration, says("The longest such wait; not below `retryBackoff`.")] = "10m"
     bind_delay: Annotated[Duration, says("Simulated pods: time from the start of a pod until it is bound.")] = "0s"
     stop_delay: Annotated[Duration, says("Simulated pods: time from the stop of a pod until it is gone.")] = "0s"
-    draw_secret: Annotated[
-        str, says("Simulator only: the secret that the resolver's hash chain is made from. Nothing draws yet.")
-    ] = ""
+    draw_secret: Annotated[str, says("Simulator only: the secret that the custodian's hash chain is made from.")] = ""
     topology_labels: Annotated[
         dict[str, LabelKey],
         Meta(max_length=5),

@@ -48,21 +48,23 @@ class Forecast(Record, frozen=True, kw_only=True):
     deficit_gpus: Annotated[int, says("Machines that are missing.")] = 0
     short_gpus: Annotated[int, says("GPUs that nobody can pay.")] = 0
     scope: Annotated[Labels, says("Where.")] = {}
-    remedies: Annotated[tuple[Remedy, ...], Meta(max_length=256), says("From a dry run of the resolver.")] = ()
+    remedies: Annotated[tuple[Remedy, ...], Meta(max_length=20_000), says("From a dry run of the resolver.")] = ()
     confidence: Annotated[
         Literal["projected", "window-aligned", "conservative"] | None, says("What the start rests on.")
     ] = None
     cut_probabilities: Annotated[
-        dict[str, str], Meta(max_length=1024), says("The odds of each running Run to be cut.")
+        dict[str, str], Meta(max_length=20_000), says("The odds of each running Run to be cut, from 0 to 1.")
     ] = {}
 
 
 class Resolution(Record, frozen=True, kw_only=True):
-    """The record of a resolver's draw; `kubectl runs verify` checks it."""
+    """What the resolver did; `kubectl runs verify` checks the draw, if there was one."""
 
-    intent: Annotated[dict[str, Any], says("What was frozen before the draw.")]
-    result: Annotated[dict[str, Any] | None, says("What was drawn.")] = None
-    cuts: Annotated[tuple[dict[str, Any], ...], Meta(max_length=1024), says("What was applied.")] = ()
+    intent: Annotated[dict[str, Any] | None, says("What was frozen before the draw.")] = None
+    result: Annotated[dict[str, Any] | None, says("What was drawn; left out until the custodians have revealed.")] = (
+        None
+    )
+    cuts: Annotated[tuple[dict[str, Any], ...], Meta(max_length=20_000), says("What was applied.")] = ()
 
 
 class ReservationStatus(Record, frozen=True, kw_only=True):
@@ -71,7 +73,8 @@ class ReservationStatus(Record, frozen=True, kw_only=True):
     state: Annotated[
         Literal["Pending", "Blocked", "Active", "Released", "Canceled"], says("Where it is in its life.")
     ] = "Pending"
-    reason: Annotated[str, says("Why.")] = ""
+    reason: Annotated[str, says("Why, as a code for programs.")] = ""
+    message: Annotated[str, says("Why, in a sentence.")] = ""
     planned_start: Annotated[Time | None, says("When the Run is planned to start.")] = None
     planned_slice: Annotated[IntendedSlice | None, says("Where.")] = None
     countdown_seconds: Annotated[int | None, says("Seconds until then.")] = None
@@ -82,7 +85,7 @@ class ReservationStatus(Record, frozen=True, kw_only=True):
 
 
 class Reservation(Record, frozen=True, kw_only=True):
-    """The promise made to a Run that cannot start now. Namespaced. This release defines it and writes none yet."""
+    """The promise made to a Run that cannot start now. Namespaced, written by the scheduler alone."""
 
     api_version: Literal["rq.davidlangworthy.io/v1"] = API_VERSION
     kind: Literal["Reservation"] = "Reservation"

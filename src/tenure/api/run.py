@@ -153,7 +153,7 @@ class Risk(Record, frozen=True, kw_only=True):
     """The chance to lose the whole Run."""
 
     cut_probability: Annotated[float, says("The highest over the reservations that threaten it, from 0 to 1.")]
-    reservation: Annotated[str, says("The reservation it comes from.")]
+    reservation: Annotated[str, says("The reservation it comes from: namespace/name.")]
     at: Annotated[Time, says("When it would happen.")]
 
 

@@ -258,8 +258,9 @@ class Object(Shape, frozen=True, kw_only=True):
             return self.wrong_type(value, at, faults)
         given = dict(self._known(value, at, faults))
         for each in self.fields:
-            if each.required and each.wire not in value:
-                faults.add((*at, each.wire), "required and missing", f"write {each.shape.right()}")
+            if each.required and each.python not in given:
+                if each.wire not in value:
+                    faults.add((*at, each.wire), "required and missing", f"write {each.shape.right()}")
                 given[each.python] = BAD
         return BAD if _any_bad(given.values()) else self.cls(**given)
 

@@ -10,12 +10,15 @@ no strings, and keys that appear twice are refused, and so are numbers that are 
 ({'a': 'no', 'b': 16}, {'c': '12:30:45'})
 
 Hostile text costs a bounded amount of work: its length is looked at before its contents, its depth and its
-number of values as they are met. The tree is built from the parser's events, never by recursion."""
+number of values as they are met. Trees are built from lines or from the parser's events, and nothing recurses
+deeper than a tree may be."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import chain
+from math import isfinite
 from typing import Any, Final
 
 import msgspec
@@ -97,7 +100,7 @@ def _documents(text: str, meter: Meter) -> Iterator[Any]:
         if done:
             yield tree
             return
-    from tenure.api.yaml_events import read_documents  # YAML is only imported where there is some
+    from tenure.api.yaml_lines import read_documents  # YAML is only imported where there is some
 
     yield from read_documents(text, meter)
 
@@ -164,7 +167,8 @@ def _json(text: str) -> tuple[bool, Any]:
         raise Refused("", "holds a number of more than 4300 digits", "write a smaller number") from None
     if repeated and tree is not None:
         raise _twice(tree, repeated[0])
-    _check_json_depth(text)
+    if text.count("[") + text.count("{") > DEPTH_MAX and (tree is None or _is_deep(tree)):
+        _check_json_depth(text)
     return True, tree
 
 
@@ -207,6 +211,17 @@ def _where(tree: Any, wanted: dict[str, Any]) -> str:
     return ""
 
 
+def _is_deep(tree: Any) -> bool:
+    """Is it nested more than it may be? Looked at level by level."""
+    level = [tree]
+    for _ in range(DEPTH_MAX):
+        values = chain.from_iterable(each.values() if isinstance(each, dict) else each for each in level)
+        level = [each for each in values if type(each) is dict or type(each) is list]
+        if not level:
+            return False
+    return True
+
+
 def _check_json_depth(text: str) -> None:
     depth = 0
     for found in _JSON_TOKEN.finditer(text):
@@ -233,6 +248,6 @@ def _refuse_constant(name: str) -> Any:
 
 def _finite(digits: str) -> float:
     number = float(digits)
-    if number in (float("inf"), float("-inf")):
+    if not isfinite(number):
         raise Refused("", f"{escape(digits)} is too large a number", "write a smaller one")
     return number

@@ -10,7 +10,7 @@ from tenure.api.budget_rules import check_budget
 from tenure.api.compile import shape_of
 from tenure.api.core import Namespace, Node
 from tenure.api.errors import Faults, FieldError, escape, show
-from tenure.api.formats import DNS_LABEL, LABEL_LENGTH_MAX, is_time
+from tenure.api.formats import DNS_LABEL, LABEL_LENGTH_MAX, instant_of
 from tenure.api.lease import Lease
 from tenure.api.meta import OWNER_ANNOTATION, ObjectMeta, to_wire
 from tenure.api.owners import is_owner
@@ -18,7 +18,7 @@ from tenure.api.policy import Policy
 from tenure.api.reservation import Reservation
 from tenure.api.run import Run
 from tenure.api.run_rules import check_run
-from tenure.units import parse_duration, parse_time
+from tenure.units import parse_duration
 
 ApiObject = Budget | Run | Reservation | Lease | Namespace | Node
 
@@ -44,24 +44,21 @@ def validate(obj: ApiObject, *, simulated: bool = False) -> list[FieldError]:
 
 def object_name(kind: str, namespace: str, name: str) -> str:
     """``Run/namespace/name``, or ``Budget/name``: how events and errors name an object. Safe to print."""
-    parts = [kind, namespace or DEFAULT_NAMESPACE, name] if kind in NAMESPACED else [kind, name]
-    return "/".join(escape(part) for part in parts)
+    where = f"{escape(namespace or DEFAULT_NAMESPACE)}/" if kind in NAMESPACED else ""
+    return f"{kind}/{where}{escape(name)}"
 
 
 def check_rules(obj: ApiObject, faults: Faults, *, simulated: bool) -> None:
     """The rules of an object whose shape has been checked."""
     _check_metadata(obj.kind, obj.metadata, faults)
-    match obj:
-        case Budget():
-            check_budget(obj, faults)
-        case Run():
-            check_run(obj, faults, simulated=simulated)
-        case Lease():
-            _check_lease(obj, faults)
-        case Namespace():
-            _check_namespace(obj, faults)
-        case Node() | Reservation():
-            pass
+    if isinstance(obj, Run):
+        check_run(obj, faults, simulated=simulated)
+    elif isinstance(obj, Budget):
+        check_budget(obj, faults)
+    elif isinstance(obj, Namespace):
+        _check_namespace(obj, faults)
+    elif isinstance(obj, Lease):
+        _check_lease(obj, faults)
 
 
 def check_policy(policy: Policy, *, simulated: bool = False) -> list[FieldError]:
@@ -132,5 +129,6 @@ def _check_lease(lease: Lease, faults: Faults) -> None:
         if not status.closed and value is not None:
             faults.add(("status", field), "an open lease with one", "set closed: true as well", value=show(value))
     start, end = lease.spec.interval.start, status.end_time
-    if end is not None and is_time(end) and is_time(start) and parse_time(end) < parse_time(start):
+    began, ended = instant_of(start), instant_of(end or "")
+    if began is not None and ended is not None and ended < began:
         faults.add(("status", "endTime"), "before the lease began", f"write {start} or later", value=show(end))

@@ -1,11 +1,10 @@
-"""YAML documents, built from the parser's events under a meter (see ``text``).
+"""YAML documents, built from the parser's events under a meter (see ``text``): all that ``yaml_lines`` declines.
 
 PyYAML's loaders follow anchors, call constructors by tag and recurse; an event stream does none of it. One
 loop keeps a stack of open containers, at most 32, and puts each finished value where it belongs."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -14,33 +13,22 @@ import yaml
 from tenure.api.errors import Path, escape, path_text
 from tenure.api.text import DOCUMENT_COUNT_MAX, Meter, Refused, too_deep, too_many
 from tenure.api.tree import DEPTH_MAX
+from tenure.api.yaml_scalars import resolved
 
-_DIGITS_MAX: Final = 400
-_WORDS: Final[dict[str, bool | None]] = {
-    "": None, "~": None, "null": None, "Null": None, "NULL": None,
-    "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
-}  # fmt: skip
-_NUMERIC_START: Final = frozenset("+-.0123456789")
-_INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", re.ASCII)
-_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.ASCII)
-_NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", re.ASCII)
 _NO_KEY: Final = object()
 
 
-def is_plain_string(text: str) -> bool:
-    """Is this text, without quotes, a string to us?"""
-    special = _INTEGER.fullmatch(text) or _FLOAT.fullmatch(text) or _NOT_FINITE.fullmatch(text)
-    return text not in _WORDS and not special
+def read_documents(text: str, meter: Meter, line: int = 0, count: int = 0) -> Iterator[Any]:
+    """The trees of all documents that are not empty; ``Refused`` at the first that cannot be read.
 
-
-def read_documents(text: str, meter: Meter) -> Iterator[Any]:
-    """The trees of all documents that are not empty; ``Refused`` at the first that cannot be read."""
+    ``line`` and ``count``: how many lines and documents of the input come before this text.
+    """
     loader_class = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     loader = loader_class(text)
     try:
-        yield from _Builder(meter).documents(_events(loader))
+        yield from _Builder(meter, line).documents(_events(loader), count)
     except yaml.MarkedYAMLError as error:
-        raise _unreadable(error) from None
+        raise _unreadable(error, line) from None
     except yaml.YAMLError as error:
         raise Refused("", f"not YAML: {escape(str(error))}", "save it as plain UTF-8 text") from None
     finally:
@@ -56,14 +44,14 @@ def _events(loader: Any) -> Iterator[Any]:
             return
 
 
-def _unreadable(error: yaml.MarkedYAMLError) -> Refused:
+def _unreadable(error: yaml.MarkedYAMLError, line: int) -> Refused:
     said = " ".join(part for part in (error.context, error.problem) if part)
-    where = _place(error.problem_mark or error.context_mark)
+    where = _place(error.problem_mark or error.context_mark, line)
     return Refused(where, f"neither YAML nor JSON: {escape(said, limit=200)}", "mend the syntax there")
 
 
-def _place(mark: Any) -> str:
-    return f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+def _place(mark: Any, line: int) -> str:
+    return f"line {line + mark.line + 1}, column {mark.column + 1}" if mark else ""
 
 
 class _Open:
@@ -79,13 +67,13 @@ class _Open:
 class _Builder:
     """Puts values together. ``stack`` holds the open containers, outermost first."""
 
-    def __init__(self, meter: Meter) -> None:
+    def __init__(self, meter: Meter, line: int) -> None:
         self.meter = meter
+        self.line = line
         self.stack: list[_Open] = []
         self.root: Any = None
 
-    def documents(self, events: Iterator[Any]) -> Iterator[Any]:
-        count = 0
+    def documents(self, events: Iterator[Any], count: int) -> Iterator[Any]:
         for event in events:
             kind = type(event)
             if kind is yaml.ScalarEvent:
@@ -99,7 +87,7 @@ class _Builder:
             elif kind is yaml.DocumentEndEvent:
                 count += 1
                 if count > DOCUMENT_COUNT_MAX:
-                    raise too_many(_place(event.start_mark), f"{DOCUMENT_COUNT_MAX} documents")
+                    raise too_many(_place(event.start_mark, self.line), f"{DOCUMENT_COUNT_MAX} documents")
                 if self.root is not None:
                     yield self.root
                 self.root = None
@@ -118,7 +106,7 @@ class _Builder:
         if self.stack and isinstance(self.stack[-1].value, dict) and self.stack[-1].key is _NO_KEY:
             raise self._refused(event, "a key that is not a string", "write a string")
         if len(self.stack) >= DEPTH_MAX:
-            raise too_deep(_place(event.start_mark))
+            raise too_deep(_place(event.start_mark, self.line))
         self.stack.append(_Open(value))
 
     def _check(self, event: Any) -> None:
@@ -128,7 +116,7 @@ class _Builder:
             raise self._refused(event, "a YAML tag", "leave it out, and put strings in quotes")
         self.meter.left -= 1
         if self.meter.left < 0:
-            raise too_many(_place(event.start_mark), f"{self.meter.room} keys and values")
+            raise too_many(_place(event.start_mark, self.line), f"{self.meter.room} keys and values")
 
     def _put(self, value: Any, event: Any) -> None:
         if not self.stack:
@@ -158,19 +146,10 @@ class _Builder:
         return tuple(step for step in steps if step is not _NO_KEY)
 
     def _resolved(self, event: Any) -> Any:
-        """A plain scalar by the core schema of YAML 1.2."""
-        text = event.value
-        if text in _WORDS:
-            return _WORDS[text]
-        if text[0] not in _NUMERIC_START:
-            return text
-        if len(text) > _DIGITS_MAX and text.strip("+-.0123456789eE") == "":
-            raise self._refused(event, f"a number of more than {_DIGITS_MAX} digits", "write a smaller one")
-        if _INTEGER.fullmatch(text):
-            return int(text, 10 if text[:2] not in ("0o", "0x") else 0)
-        if _NOT_FINITE.fullmatch(text) or (_FLOAT.fullmatch(text) and float(text) in (float("inf"), float("-inf"))):
-            raise self._refused(event, f"{escape(text)} is not a finite number", "write a number, or quotes around it")
-        return float(text) if _FLOAT.fullmatch(text) else text
+        try:
+            return resolved(event.value)
+        except Refused as refused:
+            raise self._refused(event, refused.problem, refused.fix) from None
 
     def _refused(self, event: Any, problem: str, fix: str) -> Refused:
-        return Refused(_place(event.start_mark), problem, fix)
+        return Refused(_place(event.start_mark, self.line), problem, fix)

@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from tenure.api.yaml_events import is_plain_string
+from tenure.api.yaml_scalars import is_plain_string
 
 _Base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 

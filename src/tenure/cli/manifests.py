@@ -90,9 +90,11 @@ def _in_namespace(session: Session, item: Any, errors: list[FieldError]) -> Any:
 def _check_unique(objects: list[Any], errors: list[FieldError]) -> None:
     from tenure.api.validate import object_name
 
-    seen: set[str] = set()
+    seen: set[tuple[str, str, str]] = set()
     for item in objects:
-        name = object_name(item.kind, item.metadata.namespace, item.metadata.name)
-        if name in seen:
-            errors.append(FieldError(object=name, path="", problem="given twice", fix="keep one of them"))
-        seen.add(name)
+        named = item.kind, item.metadata.namespace, item.metadata.name
+        if named in seen:
+            errors.append(
+                FieldError(object=object_name(*named), path="", problem="given twice", fix="keep one of them")
+            )
+        seen.add(named)
