@@ -20,7 +20,6 @@ False
 from __future__ import annotations
 
 import hashlib
-import json
 from typing import Annotated, Final, dataclass_transform
 
 import msgspec
@@ -93,6 +92,8 @@ class Result(_Part, kw_only=True):
 
 def canon(value: object) -> bytes:
     """The one way to write a value down; TypeError if there is more in it than integers and strings."""
+    import json
+
     _refuse_others(value)
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode("ascii")
 

@@ -222,6 +222,7 @@ class Slice(_Record, kw_only=True):
     segments: tuple[Segment, ...] = ()
 
 
+Trigger = Literal["Activation", "Shortage", "Operator"]
 CutKind = Literal["Reclaim", "Overstay", "DropSpare", "Shrink", "Lottery"]
 
 
@@ -260,6 +261,8 @@ class Reservation(_Record, kw_only=True):
     run: str
     run_uid: str
     made: Instant
+    turn: int = 0
+    """Starts are promised one after the other, and counted: who was promised one earlier is not delayed by this."""
     state: Literal["Pending", "Blocked", "Active", "Released", "Canceled"] = "Pending"
     reason: str = ""
     message: str = ""
@@ -398,8 +401,14 @@ class Published(_Fact, kw_only=True):
 class Froze(_Fact, kw_only=True):
     """A draw is needed: the intent, before anybody knows the seed. ``intent.reservation`` names what it is for."""
 
-    trigger: Literal["Activation", "Shortage", "Operator"]
+    trigger: Trigger
     intent: Intent
+
+    @property
+    def subject(self) -> str:
+        """What the draw is for: a reservation, or (without a namespace) an envelope or a cap."""
+        ref = self.intent.reservation
+        return f"Reservation/{ref.namespace}/{ref.name}" if ref.namespace else f"Budget/{ref.name}"
 
 
 class Resolved(_Fact, kw_only=True):
@@ -409,7 +418,7 @@ class Resolved(_Fact, kw_only=True):
     unique. It stands in the entry of the cuts themselves.
     """
 
-    trigger: Literal["Activation", "Shortage", "Operator"]
+    trigger: Trigger
     subject: str
     activation: int
     cuts: tuple[Cut, ...] = ()
@@ -441,6 +450,8 @@ class Entry(_Record, kw_only=True):
     cause: str
     facts: tuple[Fact, ...]
     prev: str
+    decided: bool = True
+    """False if the facts were only recorded: whatever they give cause to decide is then still to be decided."""
 
 
 GENESIS = "0" * 64

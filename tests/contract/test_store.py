@@ -9,14 +9,16 @@ import pytest
 
 from tenure.api.policy import Policy
 from tenure.engine import Apply, Delete, SetPolicy, dump
-from tenure.facts import GENESIS, Noted, encode_entry, entry_hash
+from tenure.facts import GENESIS, Decided, Fact, Noted, Resolved, encode_entry, entry_hash
 from tenure.ledger import Ledger
 from tenure.shell.home import Home, rebuild
 from tenure.shell.ledger_store import LedgerStore
 from tenure.shell.simulated import SimulatedExecutor
 from tenure.shell.store import MemoryStore, Store
+from tenure.shell.view import snapshot
 from tenure.testing import START, budget, envelope, node, nodes, run
 from tenure.units import HOUR, MINUTE
+from tests.promises import draw_for, froze, put, released, reservation, resolved
 
 MakeStore = Callable[[], Store]
 
@@ -64,6 +66,13 @@ def test_entries_come_back_as_they_were_written(store: Store) -> None:
     assert list(store.entries()) == [written]
 
 
+def test_an_entry_says_if_it_was_only_recorded(store: Store) -> None:
+    with store.write() as tx:
+        tx.append(at=START, cause="apply", facts=(note("a"),), decided=False)
+        tx.append(at=START, cause="tick", facts=())
+    assert [entry.decided for entry in store.entries()] == [False, True]
+
+
 def test_entries_may_be_read_in_part(store: Store) -> None:
     append(store, *"abcde")
     assert [entry.seq for entry in store.entries(after=2)] == [3, 4, 5]
@@ -89,9 +98,9 @@ def test_a_transaction_that_fails_leaves_nothing(store: Store) -> None:
     assert [entry.cause for entry in store.entries()] == ["say a"]
 
 
-def append_and_fail(store: Store) -> None:
+def append_and_fail(store: Store, *facts: Fact) -> None:
     with store.write() as tx:
-        tx.append(at=START, cause="b", facts=(note("b"),))
+        tx.append(at=START, cause="b", facts=facts or (note("b"),))
         raise RuntimeError("no")
 
 
@@ -174,9 +183,106 @@ def test_a_rebuilt_state_is_the_same_from_any_image(store: Store) -> None:
     assert dump(state) == dump(home.state)
 
 
+def test_who_only_records_leaves_the_decision_to_who_drives(store: Store) -> None:
+    home = busy_home(store)
+    Home(store).handle(Apply((run("z", 99, owner="org:a"), node("n9", 1))), now=START, decide=False)
+    assert [entry.decided for entry in store.entries()][-2:] == [True, False]
+    late = Home(store)
+    for one in (home, late):
+        one.drive(now=START)
+    last = list(store.entries())[-1]
+    assert last.decided
+    assert [fact.run for fact in last.facts if isinstance(fact, Decided)] == ["z"]
+    assert dump(home.state) == dump(late.state) == dump(rebuild(store)[0])
+
+
+def test_one_look_in_vain_is_written_down_and_no_second(store: Store) -> None:
+    home = busy_home(store)
+    home.handle(Apply((run("z", 99, owner="org:a"),)), now=START)
+    home.handle(Apply((node("n9", 1),)), now=START, decide=False)
+    before = store.head.seq
+    for one in (Home(store), Home(store), home):
+        one.drive(now=START)
+    assert [(entry.facts, entry.decided) for entry in store.entries(after=before)] == [((), True)]
+
+
 def test_time_in_the_store_never_runs_back(store: Store) -> None:
     home = busy_home(store)
     home.drive(now=START + HOUR)
     home.handle(Apply((run("z", 8, owner="org:a"),)), now=START)
     times = [entry.at for entry in store.entries()]
     assert times == sorted(times)
+
+
+# --- promises -----------------------------------------------------------------------------------------------------
+
+
+def tell(store: Store, *entries: list[Fact]) -> None:
+    with store.write() as tx:
+        for facts in entries:
+            tx.append(at=START, cause="test", facts=facts)
+
+
+def test_every_reservation_stays_with_its_last_record(store: Store) -> None:
+    assert list(store.reservation_history()) == list(store.resolution_history()) == []
+    kept, waits = reservation(), reservation(name="eval-r1", run="eval")
+    tell(store, [put(kept)], [put(waits)], [put(released(kept, START))])
+    assert sorted(store.reservation_history(), key=lambda row: row[0].name) == [
+        (waits, None),
+        (released(kept, START), None),
+    ]
+
+
+def test_what_the_resolver_did_stays_with_its_reservation_and_in_order(store: Store) -> None:
+    one, other = reservation(), reservation(name="eval-r1", run="eval")
+    frozen, result = draw_for(one)
+    done = resolved(frozen, result)
+    shortage = Resolved(trigger="Shortage", subject="Budget/rai/west", activation=1)
+    tell(store, [put(one), put(other)], [froze(frozen)])
+    assert {row[0].name: row[1] for row in store.reservation_history()} == {
+        one.name: froze(frozen),
+        other.name: None,
+    }
+    tell(store, [done, shortage], [put(released(one, START))])
+    assert {row[0].name: row[1] for row in store.reservation_history()} == {one.name: done, other.name: None}
+    assert list(store.resolution_history()) == [froze(frozen), done, shortage]
+
+
+def test_a_name_that_came_back_is_another_reservation(store: Store) -> None:
+    old, new = reservation(state="Canceled"), reservation(uid="uid-of-the-second")
+    frozen, _ = draw_for(new)
+    tell(store, [put(old)], [put(new)], [froze(frozen)])
+    assert list(store.reservation_history()) == [(old, None), (new, froze(frozen))]
+
+
+def test_a_promise_that_was_not_committed_was_never_made(store: Store) -> None:
+    one = reservation()
+    frozen, _ = draw_for(one)
+    tell(store, [put(one)])
+    with pytest.raises(RuntimeError, match="no"):
+        append_and_fail(store, froze(frozen), put(released(one, START)))
+    assert list(store.reservation_history()) == [(one, None)]
+    assert list(store.resolution_history()) == []
+
+
+def test_a_snapshot_shows_live_and_past_reservations_as_objects(store: Store) -> None:
+    busy_home(store)
+    waits = reservation(START, START + HOUR, namespace="lab", run="y")
+    past = released(reservation(START, START, namespace="lab", run="x", name="x-r1"), START)
+    frozen, result = draw_for(past)
+    tell(store, [put(waits), put(past), froze(frozen)], [resolved(frozen, result)])
+    shown = snapshot(home_on(store), now=START + MINUTE)["reservations"]
+    assert [(one["metadata"]["name"], one["status"]["state"]) for one in shown] == [
+        ("train-r1", "Pending"),
+        ("x-r1", "Released"),
+    ]
+    assert shown[0]["status"]["countdownSeconds"] == 59 * 60
+    assert shown[1]["status"]["resolution"]["result"]["order"] == list(result.order)
+
+
+def test_a_store_that_keeps_nothing_does_not_pretend() -> None:
+    store = MemoryStore("lab", keep=False)
+    tell(store, [put(reservation())])
+    for question in (store.reservation_history, store.resolution_history, store.lease_history):
+        with pytest.raises(AssertionError, match="keep no entries"):
+            list(question())

@@ -22,10 +22,11 @@ from msgspec.structs import replace
 
 from tenure.api.policy import Policy
 from tenure.audit import Auditor, settled_pass_wrote
-from tenure.engine import Apply, Delete, Event, SetPolicy
+from tenure.engine import Apply, Delete, Event, Publish, SetPolicy
 from tenure.engine.intake import Applied
-from tenure.facts import Decided, Fact, Lease, Moved, Noted, decode_entry
+from tenure.facts import Fact, Lease, decode_entry
 from tenure.ledger import Ledger
+from tenure.shell.custodian import SimulatedCustodian
 from tenure.shell.executor import PodReport, PodWork
 from tenure.shell.home import Home
 from tenure.shell.ledger_store import LedgerStore
@@ -34,8 +35,8 @@ from tenure.testing import FENCE, START, at, node
 from tenure.units import Instant, Micros, parse_duration
 
 FLEET = "crash-test"
-WORDS = (Decided, Moved, Noted)
-"""Facts that explain. What a run becomes by a Moved shows in its leases, its pods and its life at the end."""
+CUSTODIAN = SimulatedCustodian("crash-test")
+"""Who reveals lives elsewhere: no kill of ours touches it, and asked again it answers the same."""
 SUFFIXES = ("", "-wal", "-shm", ".anchor")
 
 
@@ -101,9 +102,6 @@ class Timeline(NamedTuple):
     policy: Policy = Policy()
     spends_hours: bool = False
     """Whether an envelope runs out. If nobody drives at that instant it is overdrawn, and the auditor says so."""
-    same_words: bool = True
-    """Whether also the explanations come out alike, to the letter. When a run waits, and less room is left than when it
-    was told why, a process that has just started looks again and may give it a better reason."""
 
 
 def send(offset: str, *events: Event) -> Step:
@@ -127,7 +125,7 @@ def mistake(offset: str, *events: Event) -> Step:
 
 def begin(policy: Policy, *objects: Applied) -> Step:
     """A fleet is made: its policy and its machines in one write, as ``Fleet.create`` does it."""
-    return send("0s", SetPolicy(policy), Apply(objects))
+    return send("0s", SetPolicy(policy), Publish(CUSTODIAN.beacon, CUSTODIAN.root), Apply(objects))
 
 
 def record(offset: str, *events: Event) -> Step:
@@ -238,7 +236,7 @@ class Play:
         self._wreck = wreck
         self.ledger = Ledger.open(path, hook=self.reached)
         self.executor = Reality(self, timeline.policy)
-        self.home = Home(LedgerStore(self.ledger), self.executor)
+        self.home = Home(LedgerStore(self.ledger), self.executor, custodians=(CUSTODIAN,))
         self._acknowledge()
 
     def __enter__(self) -> Play:
@@ -341,8 +339,8 @@ class Book(NamedTuple):
 
     bodies: tuple[bytes, ...]
     """Every entry, to the letter."""
-    deeds: tuple[tuple[Instant, Fact], ...]
-    """All that was ever done, each with its instant: every fact but the words about it."""
+    facts: tuple[Fact, ...]
+    """All that was ever recorded, explanations included."""
     leases: tuple[tuple[Lease, Instant | None, str | None], ...]
     """Every lease there ever was, with its end and its closure, by name."""
     lives: tuple[tuple[object, ...], ...]
@@ -355,9 +353,7 @@ def book(play: Play) -> Book:
     lives = [(key, row.life) for key, row in sorted(play.home.state.runs.items())]
     return Book(
         bodies=tuple(link.body for link in links),
-        deeds=tuple(
-            (link.entry.at, fact) for link in links for fact in link.entry.facts if not isinstance(fact, WORDS)
-        ),
+        facts=tuple(fact for link in links for fact in link.entry.facts),
         leases=tuple((row.lease, row.end, row.closure) for row in rows),
         lives=tuple((key, life.phase, life.attempt, life.restarts, life.failures) for key, life in lives),
     )

@@ -322,7 +322,7 @@ def test_the_engine_asks_to_be_woken_at_the_next_mark_and_does_not_poll() -> Non
 
 
 def test_notices_go_out_at_80_and_90_per_cent_a_grace_ahead_and_at_the_end() -> None:
-    fleet = Fleet(node("n0"), budget("a", envelope(hours=80)))
+    fleet = Fleet(node("n0"), budget("a", envelope(hours=80)), secret="")
     fleet.start(run("x", 8, owner="org:a"))
     fleet.later("1d")
     assert warned(fleet) == [("480m", "80"), ("540m", "90"), ("585m", "soon"), ("600m", "exhausted")]
@@ -339,7 +339,8 @@ def test_each_notice_goes_out_once() -> None:
 
 
 def test_the_notices_are_those_of_the_policy() -> None:
-    fleet = Fleet(node("n0"), budget("a", envelope(hours=80)), policy=Policy(notices=(50,), budget_grace="1h"))
+    fleet = Fleet(node("n0"), budget("a", envelope(hours=80)), policy=Policy(notices=(50,), budget_grace="1h"),
+                  secret="")  # fmt: skip
     fleet.start(run("x", 8, owner="org:a"))
     fleet.later("1d")
     assert warned(fleet) == [("300m", "50"), ("540m", "soon"), ("600m", "exhausted")]
@@ -355,7 +356,7 @@ def test_another_policy_counts_at_once() -> None:
 
 
 def test_the_end_of_a_window_is_announced_a_grace_ahead_and_at_the_instant() -> None:
-    fleet = Fleet(node("n0"), budget("a", envelope(end="2h")))
+    fleet = Fleet(node("n0"), budget("a", envelope(end="2h")), secret="")
     fleet.start(run("x", 8, owner="org:a"))
     fleet.later("3h")
     assert warned(fleet) == [("105m", "soon"), ("120m", "window")]

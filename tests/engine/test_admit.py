@@ -35,7 +35,11 @@ def test_a_smaller_run_may_start_past_a_larger_one_that_waits() -> None:
     fleet = Fleet(node("n0"), budget("a"))
     fleet.start(run("busy", 4, owner="org:a"))
     fleet.apply(run("large", 8, owner="org:a"))
-    fleet.apply(run("small", 4, owner="org:a"))
+    fleet.apply(run("open-ended", 4, owner="org:a"), run("too-long", 4, owner="org:a", lasts="16m"))
+    assert not fleet.leases("lab/open-ended"), "it would be in the way when large is to start"
+    assert not fleet.leases("lab/too-long")
+    assert fleet.code("lab/too-long") == "Protected"
+    fleet.apply(run("small", 4, owner="org:a", lasts="15m"))
     assert len(fleet.leases("lab/small")) == 1
 
 
@@ -203,7 +207,10 @@ def test_a_settled_world_writes_nothing_on_one_more_pass() -> None:
     for _ in range(3):
         fleet.later("1h")
     assert len(fleet.entries) == before
-    assert not step(load(dump(fleet.state)), Tick(), now=fleet.now).facts, "nor does a state that was loaded"
+    again = load(dump(fleet.state))
+    assert not step(again, Tick(), now=fleet.now).facts, "nor does a state that was loaded"
+    again.mark_all()
+    assert not step(again, Tick(), now=fleet.now).facts, "nor when everything is looked at"
 
 
 def test_many_alike_waiting_runs_are_refused_alike() -> None:

@@ -12,8 +12,9 @@ import pytest
 
 from tenure.api.core import Node
 from tenure.api.run import Run
-from tenure.engine import Apply, Event, Report, Sighting
+from tenure.engine import Apply, Event, Publish, Report, Sighting
 from tenure.facts import Closed, Opened
+from tenure.shell.custodian import SimulatedCustodian
 from tenure.testing import FENCE, Fleet, budget, cap, elastic, envelope, node, run
 from tests.engine.machine import World
 
@@ -81,12 +82,17 @@ class Failing(World):
     def __init__(self, seed: int) -> None:
         luck = Random(seed)
         self.fleet = Fleet(*machines(luck), *(money(luck, name) for name in ("a", "b")))  # type: ignore[arg-type]  # a Budget
+        self.custodian = SimulatedCustodian("soak")
         self.count = 0
+        self.fleet.handle(Publish(self.custodian.beacon, self.custodian.root))
         self.settle()
 
     def act(self, kind: str, luck: Random) -> None:
         super().act(kind, luck)
         self.settle()
+        while self.fleet.state.draws:
+            super().act("reveal", luck)
+            self.settle()
 
     def _event(self, kind: str, luck: Random) -> Event | None:
         fleet, rows = self.fleet, self.fleet.state.topology.rows

@@ -157,7 +157,7 @@ def test_capacity_is_what_the_node_offers_minus_open_leases() -> None:
     fleet.start(run("x", 5, owner="org:a"))
     fleet.apply(run("y", 4, owner="org:a"))
     assert fleet.code("lab/y") == "NoCapacity"
-    fleet.apply(run("z", 3, owner="org:a"))
+    fleet.apply(run("z", 3, owner="org:a", lasts="10m"))
     assert fleet.leases("lab/z")[0].gpus == (5, 6, 7)
 
 

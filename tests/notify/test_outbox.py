@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tenure.facts import PutBudget, PutNamespace, PutRun
-from tenure.ledger import Code, Ledger, LedgerRefused, derive, schema
+from tenure.ledger import Code, Ledger, LedgerRefused, derive, promises, schema
 from tenure.notify import Outbox
 from tenure.notify.progress import Dead, Lag, Progress
 from tenure.testing import budget, namespace, run
@@ -124,6 +124,7 @@ def test_a_ledger_from_before_the_outbox_gets_it_with_its_owners(path: Path, mon
     with monkeypatch.context() as past:
         past.setattr(schema, "STEPS", schema.STEPS[:1])
         past.setattr(derive, "_own", lambda *_, **__: None)
+        past.setattr(promises, "put_run", lambda *_, **__: None)
         with Ledger.create(path, fleet="lab") as ledger:
             tell(ledger, PutRun(object=run("train", 8, namespace="rai", owner="org:a")), noted("Run/rai/train", "old"))
     with Ledger.open(path) as ledger:

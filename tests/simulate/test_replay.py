@@ -232,3 +232,26 @@ def test_a_replay_begins_where_the_docs_say() -> None:
 def test_seconds_and_minutes_survive_the_way_into_a_declared_duration() -> None:
     odd = job("a", 0, 90 * MINUTE + 7 * SECOND + 5, 1)
     assert run_of(odd, "gpu", declare="true").spec.runtime.expected_duration == "1h30m7s5us"
+
+
+# --- promises -----------------------------------------------------------------------------------------------------
+
+
+def test_what_was_promised_on_true_durations_is_kept_to_the_instant() -> None:
+    kept = play([hours("a", 0, 2, 16), hours("b", 0, 2, 16), hours("c", 1, 1, 16)]).promises
+    assert (kept.made, kept.kept, kept.missed, kept.moved_later) == (2, 2, 0, 0)
+    assert kept.error_hours["all"] == kept.error_hours["projected"]
+    assert (kept.error_hours["all"].starts, kept.error_hours["all"].max) == (2, 0.0)
+
+
+def test_what_was_promised_on_durations_twice_too_long_comes_early() -> None:
+    kept = play([hours("a", 0, 2, 16), hours("b", 0, 2, 16)], declare="x2").promises
+    assert (kept.made, kept.kept, kept.missed, kept.moved_later) == (1, 1, 0, 0)
+    assert kept.error_hours["projected"].mean == -2.0
+
+
+def test_a_job_that_overstays_makes_a_promise_be_missed() -> None:
+    long = replace(hours("a", 0, 4, 16), requested=2 * HOUR)
+    kept = play([long, replace(hours("b", 0, 1, 16), requested=HOUR)], declare="requested").promises
+    assert (kept.made, kept.missed, kept.kept) == (1, 1, 0)
+    assert kept.error_hours["all"].max > 0

@@ -93,6 +93,7 @@ def test_every_question_has_its_picture(found: Study) -> None:
         "How long was the queue?",
         "Was there room for wide jobs?",
         "Who waited?",
+        "Were promises kept?",
         "Can these numbers be trusted?",
         "How this was made",
     ]
@@ -160,3 +161,12 @@ def test_the_ratios_are_those_of_the_mean_waits(found: Study) -> None:
     mine = found.tenure.summary.wait_hours.mean
     for name, ratio in found.ratios.items():
         assert ratio == mine / found.references[name].wait_hours.mean
+
+
+def test_a_report_says_whether_promises_were_kept(found: Study) -> None:
+    kept = found.tenure.promises
+    assert kept.made > 0
+    text = page(found)
+    assert "Were promises kept?" in text
+    assert f"{kept.kept:,} jobs started at that instant or earlier" in text
+    assert to_tree(found)["tenure"]["promises"]["errorHours"]["all"]["starts"] == kept.kept + kept.missed

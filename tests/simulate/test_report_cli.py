@@ -47,7 +47,7 @@ def test_json_has_everything(small: Path, capsys: pytest.CaptureFixture[str]) ->
     }  # fmt: skip
     assert tree["tenure"]["summary"]["completed"] == tree["references"]["easy"]["completed"] == 39
     assert set(tree["tenure"]) == {
-        "summary", "fragmentation", "cuts", "unstarted", "refused", "audit", "work"
+        "summary", "fragmentation", "cuts", "promises", "unstarted", "refused", "audit", "work"
     }  # fmt: skip
     assert tree["declare"] == "x2"
 

@@ -7,17 +7,19 @@ written, running work goes on and nothing is admitted; the loop says so once and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
+from tenure.embedded.custodians import FolderCustodian
 from tenure.embedded.driver import DriverLock
 from tenure.embedded.fleet import clock
 from tenure.embedded.paths import pods_path
 from tenure.embedded.process import ProcessExecutor
 from tenure.embedded.route import RoutedExecutor
+from tenure.engine import Publish
 from tenure.facts import Entry
 from tenure.ledger import Ledger, LedgerRefused
 from tenure.shell.home import Home
@@ -46,8 +48,11 @@ class Daemon:
         trouble: Callable[[LedgerRefused], None] | None = None,
         notify: NotifyConfig | None = None,
         report: Callable[[str], None] | None = None,
+        custodians: Sequence[FolderCustodian] = (),
     ) -> None:
         self.path = path
+        self.custodians = tuple(custodians)
+        """Who reveals when a draw is frozen; what they have not published yet is published when driving begins."""
         self.anchor = anchor
         self.watch = watch
         self.trouble = trouble
@@ -122,7 +127,9 @@ class Daemon:
         self.stopping.set()
 
     def _home(self, ledger: Ledger) -> Home:
-        home = Home(LedgerStore(ledger), watch=self.watch)
+        home = Home(LedgerStore(ledger), custodians=self.custodians, watch=self.watch)
+        for one in self.custodians:
+            home.handle(Publish(one.beacon, one.root), now=clock(), decide=False)
         policy = home.state.policy
         simulated = SimulatedExecutor(
             bind_delay=parse_duration(policy.bind_delay), stop_delay=parse_duration(policy.stop_delay)

@@ -17,7 +17,7 @@ from tenure.api.errors import FieldError
 from tenure.api.policy import Policy
 from tenure.api.run import Run
 from tenure.embedded.driver import is_driven
-from tenure.engine import Apply, Delete, Event, Outcome, Plan, SetPolicy, State, load, make_plan, step
+from tenure.engine import Apply, Delete, Event, Outcome, Plan, Publish, Resolve, SetPolicy, State, load, make_plan, step
 from tenure.engine.demand import compile_demand
 from tenure.facts import Verdict
 from tenure.ledger import Ledger
@@ -104,6 +104,10 @@ class Fleet:
         outcomes = self.home.handle(*events, now=clock(), decide=self.driven)
         return [error for outcome in outcomes for error in outcome.refused]
 
+    def resolve(self, key: str) -> Outcome:
+        """An operator wants room made now for a waiting run, ``namespace/name``."""
+        return self.home.handle(Resolve(key), now=clock())[0]
+
     def apply(self, objects: Iterable[ApiObject]) -> list[FieldError]:
         """Create or update objects, all or none; answers what is wrong with them."""
         return self._handle(Apply(tuple(objects)))  # type: ignore[arg-type]  # the kinds that people write
@@ -113,6 +117,10 @@ class Fleet:
 
     def set_policy(self, policy: Policy) -> list[FieldError]:
         return self._handle(SetPolicy(policy))
+
+    def publish(self, beacon: str, root: str) -> None:
+        """Record a custodian's first value: draws use its chain from now on."""
+        self._handle(Publish(beacon, root))
 
     def _handle(self, event: Event) -> list[FieldError]:
         outcomes = self.home.handle(event, now=clock(), decide=self.driven)

@@ -9,8 +9,23 @@
 from tenure.engine.image import dump, load
 from tenure.engine.plan import Plan, make_plan
 from tenure.engine.reasons import sentence
+from tenure.engine.settle import settle
 from tenure.engine.state import State
-from tenure.engine.step import Apply, Delete, Event, Outcome, Report, SetPolicy, Sighting, Tick, next_wake, step
+from tenure.engine.step import (
+    Apply,
+    Delete,
+    Event,
+    Outcome,
+    Publish,
+    Report,
+    Resolve,
+    Reveal,
+    SetPolicy,
+    Sighting,
+    Tick,
+    next_wake,
+    step,
+)
 
 __all__ = [
     "Apply",
@@ -18,7 +33,10 @@ __all__ = [
     "Event",
     "Outcome",
     "Plan",
+    "Publish",
     "Report",
+    "Resolve",
+    "Reveal",
     "SetPolicy",
     "Sighting",
     "State",
@@ -28,5 +46,6 @@ __all__ = [
     "make_plan",
     "next_wake",
     "sentence",
+    "settle",
     "step",
 ]

@@ -1,8 +1,12 @@
-"""Starting what can start: the pass over waiting runs (SPEC 4, 6, 7).
+"""Starting what can start, and promising a start to the rest: the pass over waiting runs (SPEC 4, 6, 7).
 
-Waiting runs are considered oldest first. A run that changed is looked at alone; when something came free, all that
-wait for that flavor are. Within a pass room only shrinks, so a refusal holds for every later run with an equal demand,
-and a long queue of alike runs costs one plan.
+Waiting runs are considered oldest first. Each is planned on what is free now and on what others were promised before
+it was, so nobody who starts delays them; who cannot start gets a reservation, and claims its slice before the next is
+considered. When something changed that nobody had foreseen, all that wait for that flavor are planned again; a run that
+is new is planned alone, and one that changed with those that were promised a start after it.
+
+Within a pass room only shrinks, so a refusal holds for every later run with an equal demand, and none of these can
+start before the one that was planned last.
 
 An owner's own claim comes before the family's use of what is left: a plan that spends another owner's envelope first
 lets that owner's waiting runs start on it.
@@ -10,96 +14,354 @@ lets that owner's waiting runs start on it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from tenure.engine import activation, promise
+from tenure.engine.activation import may_cut
 from tenure.engine.bind import Who, bind
 from tenure.engine.demand import Demand
+from tenure.engine.forecast import Search, Start, safe_plan, slice_of, world_at
+from tenure.engine.future import Future
 from tenure.engine.life import move, start
 from tenure.engine.plan import Plan, make_plan
-from tenure.engine.state import RunRow
+from tenure.engine.state import Rank, RunRow, State
 from tenure.engine.turn import Turn
-from tenure.facts import Decided, Reason, Verdict
+from tenure.facts import Decided, Reason, Reservation, Slice, Verdict
+from tenure.units import FOREVER, Instant, parse_duration
+
+SWEEPS_MAX = 4
 
 
 def admit(turn: Turn) -> None:
     """Look at everything on the agenda, until nothing is left on it."""
     agenda = turn.state.agenda
+    turn.state.hold_late(turn.now)
     while agenda.flavors or agenda.runs:
         flavors, agenda.flavors = agenda.flavors, set()
         changed, agenda.runs = agenda.runs, set()
-        rows = [turn.state.runs[key] for key in changed if key in turn.state.runs]
-        work: dict[str, list[str]] = {flavor: turn.state.queue.waiting(flavor) for flavor in flavors}
-        for row in sorted(rows, key=lambda row: row.order):
-            if row.demand.flavor not in flavors:
-                work.setdefault(row.demand.flavor, []).append(row.key)
-        for flavor in sorted(work):
-            _Pass(turn).run(work[flavor])
+        some: dict[str, list[RunRow]] = {}
+        for row in sorted(
+            (turn.state.runs[key] for key in changed if key in turn.state.runs), key=lambda row: row.order
+        ):
+            some.setdefault(row.demand.flavor, []).append(row)
+        for flavor in sorted({*flavors, *some}):
+            one = _Pass(turn, flavor)
+            if flavor in flavors:
+                one.over_all()
+            else:
+                one.over(some[flavor])
 
 
 class _Pass:
-    """One look at some waiting runs."""
+    """One look at the waiting runs of a flavor, or at some of them."""
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, turn: Turn, flavor: str) -> None:
         self.turn = turn
-        self.refused: dict[Demand, Verdict] = {}
+        self.state = turn.state
+        self.flavor = flavor
+        self.refused: dict[Demand, tuple[Rank, Verdict]] = {}
+        self.cursor: dict[Demand, tuple[Rank, Instant]] = {}
+        """Where the search for an equal demand ended: a younger run cannot start before."""
         self.done: set[str] = set()
+        self._later = _Later(turn.state, [])
+        self.swept: set[str] = set()
+        """Runs that are planned anew; all others stay as they are."""
 
-    def run(self, keys: list[str]) -> None:
-        for key in keys:
-            row = self.turn.state.runs.get(key)
-            if row is not None:
-                self.consider(row)
+    def over_all(self) -> None:
+        self._sweep([self.state.runs[key] for key in self.state.queue.waiting(self.flavor)])
+
+    def over(self, rows: list[RunRow]) -> None:
+        """Some runs changed. Those that start where they were promised to leave all others as they are; so does one
+        without a promise, which takes nobody's. Another plan for one that has a promise may be in the way of later
+        ones."""
+        rest = [row for row in rows if self._waits(row) and not self._starts_as_planned(row)]
+        if not rest:
+            return
+        first = min(map(self.state.rank, rest))
+        keys = self.state.queue.waiting(self.flavor) if first[0] < FOREVER else [row.key for row in rest]
+        starts = {row.key: self._start_of(row) for row in rest}
+        waiting = (self.state.runs[key] for key in keys)
+        self._sweep([row for row in waiting if row.key in starts or self.state.rank(row) > first])
+        if any(self._waits(row) and self._start_of(row) > starts[row.key] for row in rest):
+            self.state.agenda.flavors.add(self.flavor)  # what it no longer claims may be of use to earlier ones
+
+    def _sweep(self, rows: list[RunRow]) -> None:
+        """Consider runs, oldest first; each is planned on what others were promised before it was.
+
+        Where an older run was promised its start later than a younger one, it may gain by what that one leaves: then
+        all are considered once more.
+        """
+        for _ in range(SWEEPS_MAX):
+            plans = {row.key: self._planned(row) for row in rows}
+            ranks = [self.state.rank(row) for row in rows]
+            self._later = _Later(self.state, rows)
+            self.swept = {row.key for row in rows}
+            for row in rows:
+                if row.key not in self.done and row.key in self.state.runs:
+                    self.consider(row)
+            self._later.lay()
+            before, rows = rows, [row for row in rows if row.key in self.state.runs and self._waits(row)]
+            same = len(rows) == len(before) and all(self._planned(row) == plans[row.key] for row in rows)
+            if same or ranks == sorted(ranks):
+                return
+            self.done, self.refused, self.cursor = set(), {}, {}
+
+    def _start_of(self, row: RunRow) -> Instant:
+        plan = self._planned(row)
+        return FOREVER if plan is None or plan.start is None else plan.start
+
+    def _planned(self, row: RunRow) -> Slice | None:
+        one = promise.of(self.turn, row)
+        return None if one is None else one.plan
+
+    def _starts_as_planned(self, row: RunRow) -> bool:
+        one = promise.of(self.turn, row)
+        if one is None or not _due(one, self.turn.now) or not self._may_start(row):
+            return False
+        claim = self.state.horizon.retract(row.key)
+        plan = self._in_slice(row, one)
+        if plan is not None:
+            self.done.add(row.key)
+            self._start(row, plan)
+            return True
+        if claim is not None:
+            self.state.horizon.lay(row.key, claim.flavor, claim.plan, claim.period, cuts=claim.cuts)
+        return False
 
     def consider(self, row: RunRow) -> None:
-        if row.key in self.done or not self._may_start(row):
+        if row.key in self.done or not self._waits(row):
+            return
+        if not self._may_start(row):
+            self._claim_again(row)
             return
         self.done.add(row.key)
+        self._later.plan(row)
         plan = self._plan(row)
         while isinstance(plan, Plan) and self._owners_first(row, plan):
+            self._later.plan(row)
             plan = self._plan(row)
         if isinstance(plan, Plan):
             self._start(row, plan)
         else:
-            self.refused[row.demand] = plan
+            self.refused[row.demand] = (self.state.rank(row), plan)
             refuse(self.turn, row, plan)
+            self._promise(row, plan)
+        self._later.planned(row)
+
+    # -- now --
+
+    def _waits(self, row: RunRow) -> bool:
+        return row.life.phase == "Pending" and not row.life.deleting
 
     def _may_start(self, row: RunRow) -> bool:
-        life = row.life
-        return life.phase == "Pending" and not life.deleting and life.not_before <= self.turn.now
+        return self._waits(row) and row.life.not_before <= self.turn.now
+
+    def _claim_again(self, row: RunRow) -> None:
+        one = promise.of(self.turn, row)
+        if one is not None:
+            self.state.claim(one)
 
     def _plan(self, row: RunRow) -> Plan | Verdict:
+        one = promise.of(self.turn, row)
+        if one is not None and _due(one, self.turn.now):
+            plan = self._in_slice(row, one)
+            if plan is not None:
+                return plan
         known = self.refused.get(row.demand)
-        if known is not None:
-            return known
-        return make_plan(self.turn.state.world, row.demand, now=self.turn.now)
+        if known is not None and known[0] <= self.state.rank(row):
+            return known[1]
+        return safe_plan(self.state, row.demand, now=self.turn.now)
 
-    def _owners_first(self, row: RunRow, plan: Plan) -> bool:
-        """Let the owners of other people's money in this plan start their own waiting runs on it; True if that decided
-        anything.
+    def _in_slice(self, row: RunRow, one: Reservation) -> Plan | None:
+        """A plan on the very nodes that the run was promised."""
+        nodes = {share.node for share in one.plan.shares}
+        now = self.turn.now
+        world = world_at(self.state, now=now, at=now, length=row.demand.duration, nodes=nodes)
+        plan = make_plan(world, row.demand, now=now)
+        return plan if isinstance(plan, Plan) and plan.shape.active >= one.plan.width else None
 
-        They in turn let the owners of what they would share come first; each run is considered once.
+    def _owners_first(self, row: RunRow, plan: Plan, *, later: bool = False) -> bool:
+        """Let the owners of other people's money in this plan start (or plan) their own waiting runs on it; True if
+        there were any.
+
+        They in turn let the owners of what they would share come first; each run is considered once. A start that was
+        promised stands: who was there then came first then, and who came later does not.
         """
-        state = self.turn.state
-        before = len(self.turn.facts)
+        state, one = self.state, promise.of(self.turn, row)
+        if one is not None and one.plan.start is not None:
+            return False
+        considered = False
         for owner in dict.fromkeys(one.payer for one in plan.segments if one.payer != row.demand.owner):
             spent = {(one.budget, one.envelope) for one in plan.segments if one.payer == owner}
             for key in state.queue.of_owner(row.demand.flavor, owner):
                 other = state.runs[key]
-                if key in self.done or not self._may_start(other):
+                if key in self.done or key not in self.swept or not self._may_start(other):
                     continue
                 claim = self._plan(other)
-                if isinstance(claim, Plan) and spent & {
-                    (one.budget, one.envelope) for one in claim.segments if one.funding == "owned"
-                }:
+                if later or (
+                    isinstance(claim, Plan)
+                    and spent & {(one.budget, one.envelope) for one in claim.segments if one.funding == "owned"}
+                ):
                     self.consider(other)
-        return len(self.turn.facts) > before
+                    considered = True
+        return considered
 
     def _start(self, row: RunRow, plan: Plan) -> None:
         turn = self.turn
         run, now = row.run, turn.now
         who = Who(row.namespace, row.name, run.metadata.uid, run.spec.owner, row.life.attempt + 1)
         until = None if row.demand.duration is None else now + row.demand.duration
-        bound = bind(plan.parts, who, turn.state.topology, now=now, until=until, pod=row.demand.pod)
+        bound = bind(plan.parts, who, turn.state.topology, now=now, until=until, pod=row.demand.pod,
+                     free=self._free_of(row) if row.demand.fill else None)  # fmt: skip
+        past = self._starts_past(row)
         turn.emit(Decided(namespace=row.namespace, run=row.name, verdict=plan.verdict))
-        start(turn, row, bound, admitted(plan, len({lease.node for lease in bound.leases})))
+        start(turn, row, bound, admitted(plan, len({lease.node for lease in bound.leases})), backfilled=past)
+        promise.release(turn, row)
+
+    def _free_of(self, row: RunRow) -> Callable[[str], int]:
+        """How much of a node opportunistic work may take before it sits on spares: what nobody was promised."""
+        horizon, now = self.state.look_ahead(self.turn.now), self.turn.now
+        future = Future(self.state.topology, horizon, now=now, at=now, length=row.demand.duration)
+        return lambda node: future.size(self.state.topology.rows[node])
+
+    def _starts_past(self, row: RunRow) -> bool:
+        """Whether somebody who was promised a start before this run was still waits."""
+        rank, claims = self.state.rank(row), self.state.horizon.claims
+        return any(claim.flavor == self.flavor and self.state.rank(self.state.runs[key]) < rank
+                   for key, claim in claims.items() if key != row.key)  # fmt: skip
+
+    # -- later --
+
+    def _promise(self, row: RunRow, verdict: Verdict) -> None:
+        """Plan a start for a run that cannot start now, or say what it waits for."""
+        turn, now, reason = self.turn, self.turn.now, verdict.headline
+        assert reason is not None
+        one = promise.of(turn, row)
+        if verdict.outcome == "never":
+            if one is not None:
+                promise.block(turn, row, reason, short=Search(self.state, row.demand, now=now).short(now))
+            return
+        if one is not None and one.state == "Active" and activation.is_awaited(self.state, one):
+            self.state.claim(one)  # what gives way to it has not left yet
+            return
+        search = Search(self.state, row.demand, now=now)
+        due = one is not None and one.state == "Pending" and _due(one, now)  # who was Active gives notice once more
+        if one is not None and due and self._fundable(search) and activation.fall_due(turn, row, one):
+            return
+        paid, found = self._earliest(row, search, one)
+        while found is not None and self._owners_first(row, found.plan, later=True):
+            self._later.plan(row)
+            paid, found = self._earliest(row, search, one)
+        if paid is None:
+            promise.block(turn, row, reason, short=search.short(now))
+            return
+        stands = one is not None and one.state == "Pending" and one.confidence == "conservative"
+        if found is not None and stands and activation.promise_cuts(turn, row, reason, paid=paid, before=found.at):
+            return  # what was promised on cuts is not put off because something else would do, later
+        if found is None:
+            if activation.promise_cuts(turn, row, reason, paid=paid):
+                return
+            _, found = self._earliest(row, search, one, patient=True)
+        if found is None:
+            promise.block(turn, row, Reason(code="NoStartInSight" if may_cut(row) else "CutsNobody"))
+            return
+        self.cursor[row.demand] = (self.state.rank(row), found.at)
+        slice_ = slice_of(found.plan, at=found.at, duration=row.demand.duration)
+        promise.plan(turn, row, slice_, "window-aligned" if found.aligned else "projected", reason)
+
+    def _fundable(self, search: Search) -> bool:
+        """Whether the money suffices now, once those have gone who are overdue."""
+        horizon, now = self.state.horizon, self.turn.now
+        with horizon.without(tuple(horizon.overdue)):
+            return search.fundable(now) == now
+
+    def _earliest(
+        self, row: RunRow, search: Search, one: Reservation | None, *, patient: bool = False
+    ) -> tuple[Instant | None, Start | None]:  # fmt: skip
+        """When the money suffices, and when the run can start.
+
+        Who was backfilled and is overdue goes first when a start comes, so that it delays none that stands; who is
+        promised one only now gives it the notice that everybody gets. ``patient``: however long that takes.
+        """
+        now, horizon = self.turn.now, self.state.horizon
+        paid, found = self._since(row, search, now, patient=patient)
+        if not horizon.overdue:
+            return paid, found
+        start = now + parse_duration(self.state.policy.activation_lead)
+        if one is not None and one.plan.start is not None and one.plan.start > now:
+            start = min(start, one.plan.start)
+        with horizon.without(tuple(horizon.overdue)):
+            other_paid, other = self._since(row, search, start, patient=patient)
+        if other is not None and (found is None or other.at < found.at):
+            return other_paid, other
+        return other_paid if paid is None else paid, found
+
+    def _since(
+        self, row: RunRow, search: Search, since: Instant, *, patient: bool
+    ) -> tuple[Instant | None, Start | None]:  # fmt: skip
+        paid = search.fundable(since)
+        if paid is None:
+            return None, None
+        limit = None if patient else max(row.order[0], paid) + parse_duration(self.state.policy.patience)
+        rank, cursor = self.cursor.get(row.demand, (None, since))
+        if rank is None or rank > self.state.rank(row):
+            cursor = since
+        return paid, search.earliest(since=max(paid, cursor), limit=limit)
+
+
+class _Later:
+    """The claims of runs that are yet to be considered: of those, a run is planned only on the earlier promises.
+
+    What is being started (Active) is held against everybody.
+    """
+
+    def __init__(self, state: State, rows: list[RunRow]) -> None:
+        self._state = state
+        ranks = sorted((state.rank(row), row.key) for row in rows if row.key in state.horizon.claims)
+        self._rows = [one for one in ranks if state.reservations[one[1]].state != "Active"]
+        self._known = {key for _, key in self._rows}
+        self._laid = len(self._rows)
+
+    def plan(self, row: RunRow) -> None:
+        """Take back what this run was promised, and what others were promised later."""
+        rank, horizon = self._state.rank(row), self._state.horizon
+        horizon.retract(row.key)
+        while self._laid and self._rows[self._laid - 1][0] > rank:
+            self._laid -= 1
+            horizon.retract(self._rows[self._laid][1])
+        while self._laid < len(self._rows) and self._rows[self._laid][0] < rank:
+            self._claim(self._rows[self._laid][1])
+            self._laid += 1
+
+    def planned(self, row: RunRow) -> None:
+        """The run was considered: what it is promised now counts for those who were promised later."""
+        if self._laid < len(self._rows) and self._rows[self._laid][1] == row.key:
+            self._laid += 1
+        elif row.key in self._state.horizon.claims and self._is_new(row):
+            self._rows.append((self._state.rank(row), row.key))
+            self._known.add(row.key)
+            if self._laid == len(self._rows) - 1:
+                self._laid += 1
+            else:
+                self._state.horizon.retract(row.key)
+
+    def _is_new(self, row: RunRow) -> bool:
+        return self._state.reservations[row.key].state != "Active" and row.key not in self._known
+
+    def lay(self) -> None:
+        """Let all promises stand again."""
+        for _, key in self._rows[self._laid :]:
+            self._claim(key)
+        self._laid = len(self._rows)
+
+    def _claim(self, key: str) -> None:
+        if key in self._state.reservations:
+            self._state.claim(self._state.reservations[key])
+
+
+def _due(one: Reservation, now: Instant) -> bool:
+    """Whether a reservation's start has come, or what it needs is being freed for it."""
+    return one.state == "Active" or (one.state == "Pending" and one.plan.start is not None and one.plan.start <= now)
 
 
 def admitted(plan: Plan, nodes: int) -> Reason:

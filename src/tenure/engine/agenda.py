@@ -1,15 +1,15 @@
 """What there is to look at next: runs that changed, flavors where something came free, and instants to wake at.
 
-The agenda is no fact. It may be longer than needed (a settled world looked at again decides nothing), never shorter; a
-state that was rebuilt starts with everything on it.
+The agenda is no fact, but follows from facts: each marks what it may have changed, a step that decides takes all marks
+off, and so does folding an entry that was decided (``settle``). So a state that was rebuilt looks at the same things as
+the one it is a copy of, at the same steps, and has the same to say about them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from heapq import heappop, heappush
 
-from tenure.engine.books import Fund, FundKey
+from tenure.engine.books import Fund, FundKey, Limit
 from tenure.units import FOREVER, Instant
 
 Timer = tuple[Instant, str, str]
@@ -19,21 +19,27 @@ Timer = tuple[Instant, str, str]
 class Agenda:
     def __init__(self) -> None:
         self.flavors: set[str] = set()
+        """Where something came free: every run that waits for it is looked at again."""
         self.runs: set[str] = set()
         self.elastic: set[str] = set()
-        """Running runs whose width or spares changed, or whose next step is due."""
+        """Running runs whose width or spares changed."""
+        self.timed: set[str] = set()
+        """Running runs that wanted more, and for which a whole interval has passed."""
         self.wanting: dict[str, set[str]] = {}
         """By flavor, running runs that were last seen to want more than they have."""
         self.room: set[str] = set()
-        """Flavors where those may look again."""
+        """Flavors where those may look again: something came free, or fewer wait for it."""
         self.funds: dict[FundKey, Fund] = {}
+        """Envelopes that may have something to announce. What was announced is a fact: to look again does no harm."""
+        self.short: set[Limit] = set()
+        """Envelopes and caps that pay for more than they may, and whose time to resolve that has come."""
         self._at: dict[tuple[str, str], Instant] = {}
         self._heap: list[Timer] = []
 
-    def machines_changed(self, flavors: Iterable[str]) -> None:
-        """Machines or money of these flavors may have come free: every waiting run of them is looked at again."""
-        self.flavors.update(flavors)
-        self.room.update(self.flavors)
+    @property
+    def pending(self) -> bool:
+        """Whether there is somebody for whom something is still to be decided."""
+        return bool(self.flavors or self.runs or self.elastic or self.room)
 
     def run_changed(self, key: str) -> None:
         self.runs.add(key)

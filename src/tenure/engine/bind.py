@@ -10,7 +10,7 @@ A lease is named ``<run>-a<attempt>-g<group>-<node>-<n>``; n counts the leases o
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from msgspec import Struct
 
@@ -75,13 +75,15 @@ def bind(
     counters: Counters | None = None,
     reason: OpenReason = "Start",
     group: int | None = None,
+    free: Callable[[str], int] | None = None,
 ) -> Bound:
     """Leases and pods for placed and paid groups, each pod of ``pod`` GPUs (0: one per group and node).
 
     Groups are numbered from where the attempt's counters stand, or all belong to the ``group`` given. Nothing is
-    changed yet.
+    changed yet. ``free``: how many of a node's free GPUs are for the taking, if not all; the rest are others' spares.
     """
-    desk = _Desk(who, topology, now=now, until=until, pod=pod, counters=counters or Counters(), reason=reason)
+    desk = _Desk(who, topology, now=now, until=until, pod=pod, counters=counters or Counters(), reason=reason,
+                 free=free)  # fmt: skip
     if group is not None:
         desk.group = group
     for part in parts:
@@ -135,8 +137,10 @@ class _Desk:
 
     def __init__(
         self, who: Who, topology: Topology, *, now: Instant, until: Instant | None, pod: int, counters: Counters,
-        reason: OpenReason,
+        reason: OpenReason, free: Callable[[str], int] | None,
     ) -> None:  # fmt: skip
+        self._free = free
+        self._free_taken: dict[str, int] = {}
         self.who, self.topology, self.now, self.until, self.pod = who, topology, now, until, pod
         self.reason = reason
         self.leases: list[Lease] = []
@@ -166,6 +170,9 @@ class _Desk:
         """The lowest free ordinals, then those of spares that may be filled; and how many of them are free."""
         row, taken = self.topology.rows[node], self._taken.get(node, 0)
         free = min(gpus, (((1 << row.gpus) - 1) & ~(row.held | taken)).bit_count())
+        if self._free is not None:
+            free = min(free, max(0, self._free(node) - self._free_taken.get(node, 0)))
+            self._free_taken[node] = self._free_taken.get(node, 0) + free
         ordinals = row.lowest_free(free, taken) + row.lowest_spare(gpus - free, taken)
         self._taken[node] = taken | sum(1 << ordinal for ordinal in ordinals)
         return ordinals, free

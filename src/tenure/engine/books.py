@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 from tenure.api.budget import Budget, Envelope
 from tenure.api.owners import matches as owner_matches
@@ -28,6 +29,8 @@ Place = tuple[str | None, str | None, Selector]
 """(region, cluster, the finer rest) of a selector: worked out by ``plan`` when first needed."""
 FundKey = tuple[str, str]
 """(budget, envelope)"""
+Limit = tuple[str, str, str]
+"""(budget, "envelope" or "cap", its name)"""
 
 
 class Meter:
@@ -94,6 +97,18 @@ class Commitments:
         return self._until - self.gpus * now
 
 
+class Bounds(NamedTuple):
+    """What lowering a limit lowers. An edit that puts an envelope, or a cap, below its use leaves it a grace."""
+
+    gpus: int | None
+    hours: GpuMicros | None
+    end: Instant = FOREVER
+
+    def below(self, other: Bounds) -> bool:
+        pairs = zip(self, other, strict=True)
+        return any(new is not None and (old is None or new < old) for new, old in pairs)
+
+
 class Fund:
     """One envelope: its terms (compiled), and its meters. Terms change with the Budget; meters only with leases."""
 
@@ -108,6 +123,10 @@ class Fund:
         self.warned: set[str] = set()
         self.since: Instant = 0
         """When the account in force was opened: what is charged to it did not happen before."""
+        self.leases: set[str] = set()
+        """Keys of the open leases that it pays for."""
+        self.lowered: Instant | None = None
+        """When an edit put its limits below what it pays for."""
         self.caps: tuple[Cap, ...] = ()
         self.set_terms(None, owner="")
 
@@ -132,6 +151,7 @@ class Fund:
         self.start, self.end = window_of(envelope) if envelope else (0, FOREVER)
         self.shares = bool(envelope and envelope.sharing == "Family")
         self.early = bool(envelope and envelope.pre_activation.allow_admission)
+        self.reservable = bool(envelope and envelope.pre_activation.allow_reservations)
         self.lends_to: tuple[str, ...] = ()
         self.lending_max: int | None = None
         self.lending_hours: GpuMicros | None = None
@@ -150,6 +170,36 @@ class Fund:
         """The instant at which the hours run out at the present rate; FOREVER if they do not."""
         return reaches(self.hours, self.total)
 
+    @property
+    def limit(self) -> Limit:
+        return self.key[0], "envelope", self.key[1]
+
+    @property
+    def funds(self) -> list[Fund]:
+        return [self]
+
+    @property
+    def limits(self) -> tuple[Fund | Cap, ...]:
+        """What bounds it: itself, and its caps."""
+        return self, *self.caps
+
+    @property
+    def used(self) -> int:
+        return self.total.rate
+
+    @property
+    def bounds(self) -> Bounds:
+        return Bounds(self.concurrency, self.hours, self.end)
+
+    def allowed(self, now: Instant) -> int:
+        """GPUs that it may pay for: none once its hours are spent, or its window is over."""
+        spent = self.hours is not None and self.total.used(now) >= self.hours
+        return 0 if spent or now >= self.end else self.concurrency
+
+    def short(self, now: Instant) -> int:
+        """GPUs that it pays for and may not."""
+        return max(0, self.used - self.allowed(now)) if self.used else 0
+
 
 class Cap:
     """An aggregate cap: a bound on the sum over some envelopes of one Budget."""
@@ -161,6 +211,25 @@ class Cap:
         self.concurrency = concurrency
         self.hours = _hours(hours)
         self.warned: set[str] = set()
+        self.lowered: Instant | None = None
+
+    @property
+    def limit(self) -> Limit:
+        return self.key[0], "cap", self.key[1]
+
+    @property
+    def bounds(self) -> Bounds:
+        return Bounds(self.concurrency, self.hours)
+
+    def allowed(self, now: Instant) -> int:
+        """GPUs that its envelopes may pay for together."""
+        if self.hours is not None and sum(fund.total.used(now) for fund in self.funds) >= self.hours:
+            return 0
+        return self.used if self.concurrency is None else self.concurrency
+
+    def short(self, now: Instant) -> int:
+        used = self.used
+        return max(0, used - self.allowed(now)) if used else 0
 
     def exhausts(self) -> Instant:
         """The instant at which the hours of all its envelopes together run out at the present rate."""
@@ -183,6 +252,7 @@ class Books:
         self.funds: dict[FundKey, Fund] = {}
         self.caps: dict[str, list[Cap]] = {}
         self.cap_warned: dict[FundKey, set[str]] = {}
+        self.cap_lowered: dict[FundKey, Instant] = {}
         self._of_owner: dict[tuple[str, str], dict[FundKey, Fund]] = {}
         self.accounts: dict[tuple[FundKey, tuple[Instant, Instant]], tuple[int, int, int, set[str]]] = {}
         """What was spent in windows that are no longer in force: total, lent, spare, and the notices that went out."""
@@ -192,6 +262,7 @@ class Books:
     def put(self, budget: Budget, *, at: Instant) -> list[Fund]:
         """Bring in a Budget or a new version of it; returns the funds whose terms may have changed."""
         name = budget.metadata.name
+        before = self._standing(name, at=at)
         old = (
             {envelope.name: envelope for envelope in self.budgets[name].spec.envelopes} if name in self.budgets else {}
         )
@@ -210,12 +281,15 @@ class Books:
             self._of_owner.setdefault((fund.owner, fund.flavor), {})[fund.key] = fund
             touched[fund.key] = fund
         self._set_caps(budget)
+        self._note_lowered((*touched.values(), *self.caps[name]), before, at=at)
         return [touched[key] for key in sorted(touched)]
 
-    def remove(self, name: str) -> list[Fund]:
+    def remove(self, name: str, *, at: Instant) -> list[Fund]:
         """Deleting a Budget lowers its limits to zero; its leases, and what they cost, stay."""
+        before = self._standing(name, at=at)
         touched = self._withdraw(name)
         self.budgets.pop(name, None)
+        self._note_lowered(touched, before, at=at)
         return touched
 
     def open(self, lease: Lease) -> Fund:
@@ -230,6 +304,7 @@ class Books:
         """Count a lease wherever time does not matter: declared ends, and GPUs on other runs' spares."""
         fund = self.funds[lease.budget, lease.envelope]
         gpus = len(lease.gpus)
+        fund.leases.add(lease.key)
         fund.borrowed += gpus if lease.role == "Borrowed" else 0
         if lease.until is not None:
             for sums in _sums(fund, lease):
@@ -240,11 +315,26 @@ class Books:
         gpus = len(lease.gpus)
         for meter in _meters(fund, lease):
             meter.close(gpus, at=end)
+        fund.leases.discard(lease.key)
         fund.borrowed -= gpus if lease.role == "Borrowed" else 0
         if lease.until is not None:
             for sums in _sums(fund, lease):
                 sums.close(gpus, lease.until)
         return fund
+
+    def relieved(self, fund: Fund, *, at: Instant) -> None:
+        """A lease ended for good: what is not short any more was never lowered."""
+        for one in fund.limits:
+            if one.lowered is not None and not one.short(at):
+                one.lowered = None
+                self._keep_lowered(one)
+
+    def reopen(self, lease: Lease, *, at: Instant) -> None:
+        """Take back that a lease was closed at this instant: a question was asked in between, and nothing happened."""
+        fund = self.funds[lease.budget, lease.envelope]
+        for meter in _meters(fund, lease):
+            meter.open(len(lease.gpus), at=at)
+        self.commit(lease)
 
     # -- questions --
 
@@ -252,6 +342,37 @@ class Books:
         return self._of_owner.get((owner, flavor), {}).values()
 
     # -- parts --
+
+    def _standing(self, name: str, *, at: Instant) -> _Standing:
+        """The bounds of a Budget's envelopes and caps, and which of them are short: asked before an edit."""
+        budget = self.budgets.get(name)
+        funds = [self.funds[name, envelope.name] for envelope in budget.spec.envelopes] if budget else []
+        return {(type(one), one.key): (one.short(at) > 0, one.bounds) for one in (*funds, *self.caps.get(name, ()))}
+
+    def _note_lowered(self, limits: Iterable[Fund | Cap], before: _Standing, *, at: Instant) -> None:
+        """What is short now and was not, or has less than it had, was lowered by this edit."""
+        for one in limits:
+            was_short, bounds = before.get((type(one), one.key), (False, None))
+            if isinstance(one, Cap) and bounds is not None and bounds.hours != one.hours:
+                one.warned.clear()  # as with envelopes: another limit is other news
+            if not one.short(at):
+                one.lowered = None
+            elif not was_short or bounds is None or one.bounds.below(bounds):
+                one.lowered = at
+                one.warned -= {"lowered", "custodian"}
+            self._keep_lowered(one)
+
+    def _keep_lowered(self, one: Fund | Cap) -> None:
+        if isinstance(one, Cap) and one.lowered is not None:
+            self.cap_lowered[one.key] = one.lowered
+        elif isinstance(one, Cap):
+            self.cap_lowered.pop(one.key, None)
+
+    def restore_lowered(self, key: FundKey, since: Instant) -> None:
+        """An image says that a cap was lowered."""
+        self.cap_lowered[key] = since
+        for cap in self.caps.get(key[0], ()):
+            cap.lowered = since if cap.key == key else cap.lowered
 
     def _withdraw(self, name: str) -> list[Fund]:
         """Take a Budget's present terms out of the indexes."""
@@ -280,6 +401,7 @@ class Books:
         ]
         for cap in caps:
             cap.warned = self.cap_warned.setdefault(cap.key, cap.warned)
+            cap.lowered = self.cap_lowered.get(cap.key)
         self.caps[name] = caps
         for fund in (self.funds[name, envelope.name] for envelope in budget.spec.envelopes):
             fund.caps = tuple(cap for cap in caps if fund in cap.funds)
@@ -304,6 +426,9 @@ class Books:
         fund.spare.offset += spare
         fund.warned |= warned
         fund.start, fund.end = window
+
+
+_Standing = dict[tuple[type[Fund | Cap], FundKey], tuple[bool, Bounds]]
 
 
 def window_of(envelope: Envelope) -> tuple[Instant, Instant]:

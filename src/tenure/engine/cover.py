@@ -14,14 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import msgspec
 from msgspec import Struct
 
 from tenure.engine.books import Books, Fund, FundKey
 from tenure.engine.demand import Demand
 from tenure.engine.family import Family, Step
+from tenure.engine.future import Ahead
 from tenure.engine.reasons import headline
 from tenure.facts import FundingClass, Reason, Segment, Visit
-from tenure.units import FOREVER, HOUR, SECOND, Instant, Micros, format_duration, format_time
+from tenure.units import FOREVER, HOUR, SECOND, GpuMicros, Instant, Micros, format_duration, format_time
 
 UNLIMITED = 2**53
 OWNER, KIN, EVERYBODY = 1, 2, 6
@@ -38,8 +40,14 @@ class Candidate(Struct, frozen=True):
     bar: Reason | None
 
 
-def walk(books: Books, family: Family, demand: Demand, *, now: Instant, tier: int = EVERYBODY) -> list[Candidate]:
-    """Candidates in the order of the tiers, up to one. Tier 3 is tiers 1 and 2 at other locations: see ``plan``."""
+def walk(
+    books: Books, family: Family, demand: Demand, *, now: Instant, tier: int = EVERYBODY, today: Instant | None = None
+) -> list[Candidate]:
+    """Candidates in the order of the tiers, up to one. Tier 3 is tiers 1 and 2 at other locations: see ``plan``.
+
+    ``today``: when the question is asked, if it is about a later instant: some envelopes take no reservations before
+    their window opens.
+    """
     out: list[Candidate] = []
     visited: set[FundKey] = set()
     for step in _steps(family, demand, tier):
@@ -47,6 +55,8 @@ def walk(books: Books, family: Family, demand: Demand, *, now: Instant, tier: in
             if fund.key in visited:
                 continue
             candidate = _candidate(fund, step, demand, now=now)
+            if candidate.bar is None and today is not None and today < min(now, fund.start) and not fund.reservable:
+                candidate = msgspec.structs.replace(candidate, bar=_closed(fund, demand, now=now))
             out.append(candidate)
             # A relative that does not share may still lend, as a sponsor: it may be visited again.
             if candidate.bar is None or candidate.bar.code != "SharingOptOut":
@@ -83,9 +93,12 @@ def _lending_bar(fund: Fund, demand: Demand, *, now: Instant) -> Reason | None:
 
 
 def _window_bar(fund: Fund, demand: Demand, *, now: Instant) -> Reason | None:
+    is_open = fund.open_at(now) and now + (demand.duration or 0) <= fund.end
+    return None if is_open else _closed(fund, demand, now=now)
+
+
+def _closed(fund: Fund, demand: Demand, *, now: Instant) -> Reason:
     lasts = now + (demand.duration or 0)
-    if fund.open_at(now) and lasts <= fund.end:
-        return None
     window = f"from {format_time(fund.start)}" if fund.start else "at once"
     window += f" until {format_time(fund.end)}" if fund.end < FOREVER else " without end"
     needed = f"{_second(now)} to {_second(lasts)}" if demand.duration else _second(now)
@@ -104,8 +117,12 @@ class Purse:
     Hours that were used are gone for good; concurrency, commitments and loans come back.
     """
 
-    def __init__(self, demand: Demand, *, now: Instant, lookahead: Micros, borrowed: int, rested: bool = False) -> None:
+    def __init__(
+        self, demand: Demand, *, now: Instant, lookahead: Micros, borrowed: int, rested: bool = False,
+        ahead: Ahead | None = None,
+    ) -> None:  # fmt: skip
         self.now = now
+        self._ahead = None if rested else ahead
         self.period = demand.duration or max(1, lookahead)
         self.max_borrow = UNLIMITED if demand.max_borrow is None else demand.max_borrow
         self.held = borrowed
@@ -147,9 +164,11 @@ class Purse:
         if limit is None and elsewhere:
             limit = Reason(code="NoEnvelope", data={"asked": asked, "flavor": fund.flavor, "owner": fund.label})
         elif limit is None and room < asked:
-            short = [self._reason(code, candidate, asked=asked, room=left)
-                     for code, left in self._limits(candidate) if left < asked]  # fmt: skip
-            limit = headline(short)
+            short: dict[str, int] = {}
+            for code, left in self._limits(candidate):  # two limits may share a code: the tighter one decides
+                if left < short.get(code, asked):
+                    short[code] = _at_least_none(code, left)
+            limit = headline(self._reason(code, candidate, asked=asked, room=left) for code, left in short.items())
         return Visit(
             tier=candidate.tier if not elsewhere or candidate.tier > 3 else 3, relation=candidate.relation,
             owner=fund.owner, budget=fund.key[0], envelope=fund.key[1], funding=candidate.funding,
@@ -170,30 +189,48 @@ class Purse:
             lent = self._lent.get(fund.key, 0)
             yield "BorrowLimit", self.max_borrow - self.held
             if fund.lending_max is not None:
-                yield "LendingCapExceeded", fund.lending_max - busy * fund.lent.rate - lent
+                yield "LendingCapExceeded", fund.lending_max - busy * self._lent_out(fund) - lent
             if fund.lending_hours is not None:
-                spent = fund.lent.used(now) + busy * fund.lent_ahead.ahead(now)
+                spent = self._lent_spent(fund) if busy else fund.lent.used(now)
                 yield "LendingCapExceeded", (fund.lending_hours - spent) // self.period - lent
         for cap in fund.caps:
             provisional = sum(taken.get(member.key, 0) for member in cap.funds) if taken else 0
             if cap.concurrency is not None:
-                yield "AggregateCapExceeded", cap.concurrency - busy * cap.used - provisional
+                used = sum(self._held(member) for member in cap.funds) if self._ahead else cap.used
+                yield "AggregateCapExceeded", cap.concurrency - busy * used - provisional
             if cap.hours is not None:
-                spent = cap.spent(now) if busy else sum(member.total.used(now) for member in cap.funds)
+                spent = sum(self._spent(one) if busy else one.total.used(now) for one in cap.funds)
                 yield "AggregateCapExceeded", (cap.hours - spent) // self.period - provisional
         if fund.hours is not None:
-            spent = fund.total.used(now) + busy * fund.ahead.ahead(now)
+            spent = self._spent(fund) if busy else fund.total.used(now)
             yield "IntegralCapExceeded", (fund.hours - spent) // self.period - taken.get(fund.key, 0)
-        yield "ConcurrencyCapExceeded", fund.concurrency - busy * fund.total.rate - taken.get(fund.key, 0)
+        yield "ConcurrencyCapExceeded", fund.concurrency - busy * self._held(fund) - taken.get(fund.key, 0)
+
+    def _held(self, fund: Fund) -> int:
+        return fund.total.rate if self._ahead is None else self._ahead.held(fund)
+
+    def _lent_out(self, fund: Fund) -> int:
+        return fund.lent.rate if self._ahead is None else self._ahead.lent(fund)
+
+    def _spent(self, fund: Fund) -> GpuMicros:
+        """Used and committed."""
+        if self._ahead is None:
+            return fund.total.used(self.now) + fund.ahead.ahead(self.now)
+        return self._ahead.spent(fund)
+
+    def _lent_spent(self, fund: Fund) -> GpuMicros:
+        if self._ahead is None:
+            return fund.lent.used(self.now) + fund.lent_ahead.ahead(self.now)
+        return self._ahead.lent_spent(fund)
 
     def _reason(self, code: str, candidate: Candidate, *, asked: int, room: int) -> Reason:
-        fund, now = candidate.fund, self.now
+        fund = candidate.fund
         data: dict[str, int | str] = {"envelope": fund.label, "asked": asked, "room": room, "short": asked - room}
         if code == "ConcurrencyCapExceeded":
-            data |= {"limit": fund.concurrency, "used": fund.total.rate}
+            data |= {"limit": fund.concurrency, "used": self._held(fund)}
         elif code == "IntegralCapExceeded":
             assert fund.hours is not None
-            left = max(0, fund.hours - fund.total.used(now) - fund.ahead.ahead(now))
+            left = max(0, fund.hours - self._spent(fund))
             data |= {"hours": left // HOUR, "period": format_duration(self.period)}
         elif code == "AggregateCapExceeded":
             data |= {"envelope": min(fund.caps, key=lambda cap: (self._cap_room(cap.key, fund), cap.key)).label}
@@ -205,10 +242,18 @@ class Purse:
         cap = next(cap for cap in fund.caps if cap.key == key)
         rooms = [UNLIMITED]
         if cap.concurrency is not None:
-            rooms.append(cap.concurrency - cap.used)
+            rooms.append(cap.concurrency - sum(map(self._held, cap.funds)))
         if cap.hours is not None:
-            rooms.append((cap.hours - cap.spent(self.now)) // self.period)
+            rooms.append((cap.hours - sum(map(self._spent, cap.funds))) // self.period)
         return min(rooms)
+
+
+def _at_least_none(code: str, left: int) -> int:
+    """What a limit leaves, for its sentence: a cap that was lowered below use leaves nothing, not less than that.
+
+    The two that tell what is in use say how far they are over.
+    """
+    return left if code in ("ConcurrencyCapExceeded", "BorrowLimit") else max(0, left)
 
 
 def may_ever_pay(candidate: Candidate, demand: Demand, *, now: Instant) -> bool:

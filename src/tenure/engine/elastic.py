@@ -17,14 +17,15 @@ import msgspec
 
 from tenure.engine.bind import Who, bind
 from tenure.engine.demand import Demand, Selector
-from tenure.engine.groups import desired, shrink_order, width
+from tenure.engine.forecast import safe_plan
+from tenure.engine.groups import desired, shrink_order, wants_spares, width
 from tenure.engine.life import drop, full_name, move
-from tenure.engine.plan import Holding, Plan, make_plan
+from tenure.engine.plan import Holding, Plan
 from tenure.engine.state import RunRow, State
 from tenure.engine.topology import Location, Site
 from tenure.engine.turn import Turn
 from tenure.facts import Decided, Opened, Placed, Reason, Verdict
-from tenure.units import Instant, Micros, parse_duration
+from tenure.units import FOREVER, Instant, Micros, parse_duration
 
 # --- down -----------------------------------------------------------------------------------------------------------
 
@@ -49,33 +50,37 @@ def shrink(turn: Turn, row: RunRow, target: int, reason: Reason) -> None:
 # --- up -------------------------------------------------------------------------------------------------------------
 
 
-def due(turn: Turn) -> list[RunRow]:
-    """Runs that may take more: those to which something happened, and those that want it where there may be room.
+def due(state: State) -> tuple[list[RunRow], set[str]]:
+    """Runs that may take more, oldest first: those to which something happened, those that want it where there may be
+    room, and those for which a whole interval has passed; and which of them have no other cause than that.
 
-    Oldest first. Who is not satisfied by this turn is put down as wanting, see ``wants``.
+    They are off the agenda then: who is not satisfied is to be put down again.
     """
-    agenda = turn.state.agenda
+    agenda = state.agenda
     keys, agenda.elastic, room, agenda.room = agenda.elastic, set(), agenda.room, set()
     keys = keys.union(*(agenda.wanting.pop(flavor, set()) for flavor in room))
-    rows = [turn.state.runs[key] for key in keys if key in turn.state.runs]
-    return sorted((row for row in rows if row.life.phase == "Running"), key=lambda row: row.order)
+    timed, agenda.timed = agenda.timed - keys, set()
+    rows = (state.runs[key] for key in keys | timed if key in state.runs)
+    return sorted((row for row in rows if row.life.phase == "Running"), key=lambda row: row.order), timed
 
 
-def wants(turn: Turn, row: RunRow) -> None:
-    """A run wants more: it is looked at again when there may be room, or when time may have changed the answer."""
-    turn.state.agenda.wanting.setdefault(row.demand.flavor, set()).add(row.key)
-    since, interval = _since(turn, row), _interval(turn)
-    if turn.now < since + interval or (row.life.until or 0) > turn.now:
-        turn.state.agenda.wake(since + ((turn.now - since) // interval + 1) * interval, "grow", row.key)
+def put_down(state: State, rows: Iterable[RunRow], *, now: Instant) -> None:
+    """Who of these wants more is looked at again when there may be room, or when time may have changed the answer."""
+    for row in rows:
+        wake = FOREVER
+        if wants_spares(state, row) or _wants_more(state, row):
+            state.agenda.wanting.setdefault(row.demand.flavor, set()).add(row.key)
+            last = _last(state, row, now=now)
+            if last == row.life.grown or (row.life.until or 0) > last:
+                wake = last + _interval(state)
+        state.agenda.wake(wake, "grow", row.key)
 
 
 def grow(turn: Turn, rows: Iterable[RunRow]) -> None:
     """Let each of these runs take one step, if it wants one, may take it now, and it fits."""
     for row in rows:
-        if _wants_more(turn.state, row) and turn.now >= _since(turn, row) + _interval(turn):
+        if _wants_more(turn.state, row) and _last(turn.state, row, now=turn.now) != row.life.grown:
             _step(turn, row)
-        if _wants_more(turn.state, row):
-            wants(turn, row)
 
 
 def _wants_more(state: State, row: RunRow) -> bool:
@@ -112,25 +117,25 @@ def _more(turn: Turn, row: RunRow, gpus: int) -> Plan | Verdict | None:
     demand = msgspec.structs.replace(
         row.demand, widths=range(gpus, gpus - 1, -1), selector=selector, duration=left_to_pay(turn, row), fill=False
     )
-    return make_plan(turn.state.world, demand, now=turn.now, has=holding(turn.state, row))
+    return safe_plan(turn.state, demand, now=turn.now, has=holding(turn.state, row))
 
 
 # --- whole intervals ------------------------------------------------------------------------------------------------
 
 
 def left_to_pay(turn: Turn, row: RunRow) -> Micros | None:
-    """How long the run said it would still take, at the last whole interval; None if it did not say, or is past it."""
-    if row.life.until is None or row.life.until <= turn.now:
-        return None
-    return row.life.until - (turn.now - (turn.now - _since(turn, row)) % _interval(turn))
+    """How long the run was to take still, at the last whole interval; None if it did not say, or was past it."""
+    last = _last(turn.state, row, now=turn.now)
+    return None if row.life.until is None or row.life.until <= last else row.life.until - last
 
 
-def _since(turn: Turn, row: RunRow) -> Instant:
-    return turn.now if row.life.grown is None else row.life.grown
+def _last(state: State, row: RunRow, *, now: Instant) -> Instant:
+    """The last whole interval since the run grew or started."""
+    return now - (now - (row.life.grown or 0)) % _interval(state)
 
 
-def _interval(turn: Turn) -> Micros:
-    return max(1, parse_duration(turn.state.policy.grow_interval))
+def _interval(state: State) -> Micros:
+    return max(1, parse_duration(state.policy.grow_interval))
 
 
 # --- what a run has -------------------------------------------------------------------------------------------------

@@ -28,6 +28,11 @@ def spare_gpus(state: State, row: RunRow) -> dict[int, int]:
     return dict(sorted(gpus.items()))
 
 
+def wants_spares(state: State, row: RunRow) -> bool:
+    """Whether a group of the run lacks spares."""
+    return any(have < row.run.spec.spares_per_group for have in spare_gpus(state, row).values())
+
+
 def desired(row: RunRow) -> int:
     """The width an elastic run is to have."""
     elastic = row.run.spec.malleable

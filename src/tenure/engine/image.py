@@ -13,10 +13,12 @@ from tenure.api.budget import Budget
 from tenure.api.core import Namespace, Node
 from tenure.api.policy import Policy
 from tenure.api.run import Run
+from tenure.engine.agenda import Agenda
 from tenure.engine.bind import Counters
 from tenure.engine.books import Fund, Meter
+from tenure.engine.settle import settle
 from tenure.engine.state import PodRow, RunRow, State, spares_first
-from tenure.facts import Froze, Lease, Life, Pod, PodPhase, Reservation
+from tenure.facts import Froze, Lease, Life, Pod, PodPhase, Reservation, Resolved
 from tenure.units import Instant
 
 _Line = tuple[int, int]
@@ -56,6 +58,7 @@ class _FundImage(Struct, frozen=True):
     since: Instant
     meters: tuple[_Line, _Line, _Line]
     warned: tuple[str, ...]
+    lowered: Instant | None = None
 
 
 class _Account(Struct, frozen=True):
@@ -64,6 +67,15 @@ class _Account(Struct, frozen=True):
     window: tuple[Instant, Instant]
     offsets: tuple[int, int, int]
     warned: tuple[str, ...]
+
+
+class _Marks(Struct, frozen=True):
+    """The agenda of a state whose last facts nobody has decided on."""
+
+    flavors: tuple[str, ...]
+    runs: tuple[str, ...]
+    elastic: tuple[str, ...]
+    room: tuple[str, ...]
 
 
 class Image(Struct, frozen=True):
@@ -76,16 +88,24 @@ class Image(Struct, frozen=True):
     nodes: tuple[Node, ...]
     runs: tuple[_RunImage, ...]
     leases: tuple[Lease, ...]
-    ending: dict[str, str]
+    ending: dict[str, tuple[str, Instant]]
+    """Leases on their way out: why, and since when."""
     pods: tuple[_PodImage, ...]
     funds: tuple[_FundImage, ...]
     accounts: tuple[_Account, ...]
     cap_warned: tuple[tuple[str, str, tuple[str, ...]], ...]
     unready: dict[str, Instant]
+    cap_lowered: tuple[tuple[str, str, Instant], ...] = ()
     reservations: tuple[Reservation, ...] = ()
+    promised: int = 0
     beacons: dict[str, tuple[int, str]] = {}
+    roots: dict[str, str] = {}
     draws: dict[str, Froze] = {}
-    resolutions: dict[str, int] = {}
+    resolutions: dict[str, tuple[Instant, Resolved]] = {}
+    activations: dict[str, int] = {}
+    settled: Instant | None = None
+    """None in images of releases that did not keep it: everything is looked at anew then."""
+    marks: _Marks | None = None
 
 
 _encoder = msgspec.json.Encoder(order="deterministic")
@@ -104,7 +124,7 @@ def dump(state: State) -> bytes:
             nodes=tuple(state.topology.rows[name].node for name in sorted(state.topology.rows)),
             runs=tuple(_run_image(state.runs[key]) for key in sorted(state.runs)),
             leases=tuple(state.leases[key] for key in sorted(state.leases)),
-            ending=state.ending,
+            ending={key: (reason, state.horizon.asked(key)) for key, reason in state.ending.items()},
             pods=tuple(_pod_image(state.pods[key]) for key in sorted(state.pods)),
             funds=tuple(_fund_image(state.books.funds[key]) for key in sorted(state.books.funds)),
             accounts=tuple(
@@ -115,10 +135,16 @@ def dump(state: State) -> bytes:
                 (*key, tuple(sorted(marks))) for key, marks in sorted(state.books.cap_warned.items()) if marks
             ),
             unready=state.unready,
+            cap_lowered=tuple((*key, since) for key, since in sorted(state.books.cap_lowered.items())),
             reservations=tuple(state.reservations[key] for key in sorted(state.reservations)),
+            promised=state.promised,
             beacons=state.beacons,
+            roots=state.roots,
             draws=state.draws,
             resolutions=state.resolutions,
+            activations=state.activations,
+            settled=state.settled,
+            marks=_marks(state.agenda) if state.agenda.pending else None,
         )
     )
 
@@ -131,7 +157,9 @@ def load(body: bytes) -> State:
     for node in image.nodes:
         state.restore_node(node)
     state.unready.update(image.unready)
-    state.beacons, state.draws, state.resolutions = image.beacons, image.draws, image.resolutions
+    state.beacons, state.roots = image.beacons, image.roots
+    state.draws, state.resolutions, state.activations = image.draws, image.resolutions, image.activations
+    state.promised = image.promised
     _load_money(state, image)
     for one in image.runs:
         row = RunRow(one.run, one.life)
@@ -141,20 +169,47 @@ def load(body: bytes) -> State:
     for lease in spares_first(image.leases):
         state.register(lease)
         state.books.commit(lease)
-    state.ending.update(image.ending)
+    for key, (reason, asked) in image.ending.items():
+        state.ending[key] = reason
+        state.horizon.leaving(state.leases[key], asked)
     for pod in image.pods:
         _load_pod(state, pod)
+    for row in state.runs.values():
+        state.expect(row)
+    _load_agenda(state, image)
+    return state
+
+
+def _load_agenda(state: State, image: Image) -> None:
+    """Timers are set as they were when everything had last been decided on; what was marked since is marked again."""
+    state.now = image.now if image.settled is None else image.settled
     for one in image.reservations:
         state.restore_reservation(one)
+    state.mark_all()
+    if image.settled is not None:
+        settle(state)
+    for fund in state.books.funds.values():
+        state.agenda.rearm(fund)
     state.now = image.now
-    state.restore_agenda()
-    return state
+    if image.marks is not None:
+        state.agenda.flavors.update(image.marks.flavors)
+        state.agenda.runs.update(image.marks.runs)
+        state.agenda.elastic.update(image.marks.elastic)
+        state.agenda.room.update(image.marks.room)
+
+
+def _marks(agenda: Agenda) -> _Marks:
+    marks = (agenda.flavors, agenda.runs, agenda.elastic, agenda.room)
+    flavors, runs, elastic, room = (tuple(sorted(one)) for one in marks)
+    return _Marks(flavors, runs, elastic, room)
 
 
 def _load_money(state: State, image: Image) -> None:
     state.books.cap_warned = {(budget, cap): set(marks) for budget, cap, marks in image.cap_warned}
     for budget in image.budgets:
         state.restore_budget(budget)
+    for budget_name, cap_name, since in image.cap_lowered:
+        state.books.restore_lowered((budget_name, cap_name), since)
     for one in image.funds:
         fund = state.books.funds.get((one.budget, one.envelope))
         if fund is None:  # its Budget is gone; what it paid for is not
@@ -162,7 +217,7 @@ def _load_money(state: State, image: Image) -> None:
             fund.owner, fund.flavor = one.owner, one.flavor
         (fund.start, fund.end), fund.since = one.window, one.since
         fund.total, fund.lent, fund.spare = (Meter(*line) for line in one.meters)
-        fund.warned = set(one.warned)
+        fund.warned, fund.lowered = set(one.warned), one.lowered
     state.books.accounts = {
         ((one.budget, one.envelope), one.window): (*one.offsets, set(one.warned)) for one in image.accounts
     }
@@ -199,4 +254,4 @@ def _pod_image(row: PodRow) -> _PodImage:
 def _fund_image(fund: Fund) -> _FundImage:
     lines = tuple((meter.offset, meter.rate) for meter in (fund.total, fund.lent, fund.spare))
     return _FundImage(*fund.key, fund.owner, fund.flavor, fund.window, fund.since, (lines[0], lines[1], lines[2]),
-                      tuple(sorted(fund.warned)))  # fmt: skip
+                      tuple(sorted(fund.warned)), fund.lowered)  # fmt: skip

@@ -18,8 +18,8 @@ from tenure.api.defaults import default
 from tenure.api.errors import FieldError
 from tenure.api.meta import ObjectMeta
 from tenure.api.relations import check_family, check_owner, check_update
-from tenure.api.run import Run, RunStatus
-from tenure.engine import life, spares
+from tenure.api.run import Funding, Run, RunSpec, RunStatus
+from tenure.engine import life, promise, spares
 from tenure.engine.names import object_uid
 from tenure.engine.state import RunRow, State
 from tenure.engine.turn import Turn
@@ -37,7 +37,7 @@ def apply(turn: Turn, objects: tuple[Applied, ...], attempts: dict[str, int]) ->
     ready = [_defaulted(item, namespaces) for item in objects]
     errors = [*_budget_errors(state, ready), *_run_errors(state, ready, namespaces)]
     if not errors:
-        for item in sorted(ready, key=_rank):
+        for item in in_order(ready):
             _put(turn, item, attempts)
     return errors
 
@@ -66,9 +66,13 @@ def full_name(item: Applied) -> str:
     return f"{item.kind}/{meta.namespace}/{meta.name}" if isinstance(item, Run) else f"{item.kind}/{meta.name}"
 
 
-def _rank(item: Applied) -> int:
-    """Namespaces and money before machines, machines before runs; the given order within a kind."""
-    return (Namespace, Budget, Node, Run).index(type(item))
+def in_order(objects: Iterable[Applied]) -> list[Applied]:
+    """Namespaces and money before machines, machines before runs, by name within a kind.
+
+    In whatever order a file has them, the entry is the same, and with it the head that a later draw is frozen on.
+    """
+    kinds = (Namespace, Budget, Node, Run)
+    return sorted(objects, key=lambda one: (kinds.index(type(one)), one.metadata.namespace, one.metadata.name))
 
 
 def _defaulted(item: Applied, namespaces: dict[str, Namespace]) -> Applied:
@@ -116,7 +120,16 @@ def _put(turn: Turn, item: Applied, attempts: dict[str, int]) -> None:
         run = msgspec.structs.replace(item, status=RunStatus())
         before = attempts.get(key, 0) if row is None else 0
         if (wanted := _identified(state, run, row.run if row else None, now, before=before)) is not None:
+            if row is not None and _asks(row.run) != _asks(wanted):
+                promise.cancel(turn, row, Reason(code="DemandChanged"))
             turn.emit(PutRun(object=wanted, attempts=before))
+
+
+def _asks(run: Run) -> RunSpec:
+    """What a run asks for, but for what may be edited while its reservation stands: funding, and the width desired."""
+    elastic = run.spec.malleable
+    kept = None if elastic is None else msgspec.structs.replace(elastic, desired_total_gpus=None)
+    return msgspec.structs.replace(run.spec, funding=Funding(), malleable=kept)
 
 
 def _put_node(turn: Turn, node: Node) -> None:
@@ -138,6 +151,12 @@ def _put_node(turn: Turn, node: Node) -> None:
 
 def _identified(state: State, item: _Object, old: _Object | None, now: Instant, *, before: int = 0) -> _Object | None:
     """The object with its identity; None if it says nothing new. ``before``: attempts of earlier runs of that name."""
+    found = _known(state, item, old, now, before=before)
+    # As it will be read back: what a default is and what only equals one is not told apart in the ledger.
+    return None if found is None else msgspec.json.decode(msgspec.json.encode(found), type=type(found))
+
+
+def _known(state: State, item: _Object, old: _Object | None, now: Instant, *, before: int) -> _Object | None:
     meta = item.metadata
     if old is None:
         known = ObjectMeta(

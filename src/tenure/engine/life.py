@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from tenure.engine import promise
 from tenure.engine.bind import Bound, lease_name
 from tenure.engine.groups import given_up, kept, width
 from tenure.engine.reasons import sentence
@@ -31,7 +32,7 @@ _LIVE = ("Bound", "Succeeded")
 # --- starting -----------------------------------------------------------------------------------------------------
 
 
-def start(turn: Turn, row: RunRow, bound: Bound, reason: Reason) -> None:
+def start(turn: Turn, row: RunRow, bound: Bound, reason: Reason, *, backfilled: bool = False) -> None:
     """Open the leases, then place the pods: no GPU is ever used unrecorded."""
     for lease in bound.leases:
         turn.emit(Opened(lease=lease))
@@ -39,7 +40,7 @@ def start(turn: Turn, row: RunRow, bound: Bound, reason: Reason) -> None:
         turn.emit(Placed(pod=pod))
     move(turn, row, reason, marks={"Admitted": "True", "Blocked": "False", "Running": "False"}, phase="Starting",
          attempt=bound.leases[0].attempt, admitted=True, started=None, deadline=None, until=bound.leases[0].until,
-         width=row.active())  # fmt: skip
+         backfilled=backfilled, cut=False, width=row.active())  # fmt: skip
     turn.note("Admitted", full_name(row), reason)
 
 
@@ -268,12 +269,14 @@ def backoff(turn: Turn, life: Life) -> Micros:
 
 def _terminal(turn: Turn, row: RunRow, reason: Reason, phase: Literal["Failed"], message: str = "") -> None:
     message = message or sentence(reason)
+    promise.cancel(turn, row, reason)
     move(turn, row, reason, marks={"Running": "False", "Failed": "True"}, phase=phase, after="", message=message,
          width=0, deadline=None)  # fmt: skip
     turn.note("Failed", full_name(row), reason, message)
 
 
 def _remove(turn: Turn, row: RunRow) -> None:
+    promise.cancel(turn, row, Reason(code="Canceled"))
     turn.note("Deleted", full_name(row), Reason(code="Canceled"))
     turn.emit(Removed(kind="Run", namespace=row.namespace, name=row.name))
 

@@ -2,8 +2,12 @@
 
 For each envelope the next instant that matters is computed from its straight line: the window opens or ends, a share
 of the hours is used up, the hours run out, or one of the last two is ``budgetGrace`` away. A mark is announced once
-per account. Until the resolver is there, an exhausted envelope is announced, admits nothing more, and shows as over
-its limit.
+per account.
+
+An envelope that pays for more than it may is short. Time alone makes it so when hours or a window run out: it has been
+announced, and is due at that instant. An edit makes it so when a limit is lowered: that is announced then, and due
+``budgetGrace`` later. What is due goes on the agenda, for ``shortage``; under ``onBudgetShortage: Coast`` it runs on,
+admits nothing more, and shows as over its limit.
 """
 
 from __future__ import annotations
@@ -11,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tenure.api.policy import Policy
-from tenure.engine.books import Fund, reaches
+from tenure.engine.books import Cap, Fund, reaches
+from tenure.engine.state import State
 from tenure.engine.turn import Turn
 from tenure.facts import Reason, Warned
 from tenure.units import FOREVER, HOUR, Instant, format_time, parse_duration
@@ -25,15 +30,41 @@ def arm(turn: Turn) -> None:
         for key in sorted(funds):
             fund = funds[key]
             _announce_due(turn, fund)
-            ahead = [at for at, _ in _marks(fund, turn.state.policy) if at > turn.now]
-            ahead += [at for cap in fund.caps if (at := cap.exhausts()) > turn.now]
-            agenda.wake(min([*ahead, *_window(fund, turn.now)], default=FOREVER), "fund", fund.label)
+            _set_timer(turn.state, fund, turn.now)
+
+
+def settle(state: State, *, now: Instant) -> None:
+    """Set the timers as ``arm`` does, of envelopes of which all is announced and resolved.
+
+    What is short may still wait for runs that could not be drawn: it is looked at once more, and sets its own timer.
+    """
+    funds, state.agenda.funds = state.agenda.funds, {}
+    for fund in funds.values():
+        _set_timer(state, fund, now)
+    for limit in state.agenda.short:
+        state.agenda.wake(now, "short", "/".join(limit))
+    state.agenda.short.clear()
+
+
+def _set_timer(state: State, fund: Fund, now: Instant) -> None:
+    ahead = [at for at, _ in _marks(fund, state.policy) if at > now]
+    ahead += [at for cap in fund.caps for at, _ in _cap_marks(cap, state.policy) if at > now]
+    ahead += _due(state, fund, now)
+    state.agenda.wake(min([*ahead, *_window(fund, now)], default=FOREVER), "fund", fund.label)
+    _foresee(state, fund, now)
+
+
+def _foresee(state: State, fund: Fund, now: Instant) -> None:
+    """Where money that runs out ends work, its machines come free then: those who wait count on it."""
+    end = min(fund.exhausts(), fund.end, *(cap.exhausts() for cap in fund.caps))
+    resolves = state.policy.on_budget_shortage == "Resolve" and now < end < FOREVER
+    if state.horizon.fund_ends(fund.key, end if resolves else None):
+        state.came_free({fund.flavor})
 
 
 def ring(turn: Turn, fund: Fund) -> None:
-    """An instant of this envelope has come: announce what is due, and look at who waits for it."""
-    _announce_due(turn, fund)
-    turn.state.agenda.machines_changed({fund.flavor})
+    """An instant of this envelope has come: look at who waits for it, and at what is to be announced."""
+    turn.state.came_free({fund.flavor})
     turn.state.agenda.rearm(fund)
 
 
@@ -42,14 +73,51 @@ def _announce_due(turn: Turn, fund: Fund) -> None:
         if at <= turn.now and fund.total.rate > 0 and mark not in fund.warned:
             _announce(turn, fund, mark)
     for cap in fund.caps:
-        if cap.exhausts() <= turn.now and "exhausted" not in cap.warned:
-            turn.emit(Warned(budget=fund.key[0], cap=cap.key[1], mark="exhausted"))
-            limit = (cap.hours or 0) // HOUR
-            turn.note(
-                "BudgetNotice",
-                f"Budget/{fund.key[0]}",
-                Reason(code="Exhausted", data={"envelope": cap.label, "limit": limit}),
-            )
+        for at, mark in sorted(_cap_marks(cap, turn.state.policy)):
+            if at <= turn.now and mark not in cap.warned:
+                warn(turn, cap, mark)
+                turn.note("BudgetNotice", f"Budget/{cap.key[0]}", _cap_reason(cap, mark))
+    for one in fund.limits:
+        if one.lowered is not None and one.short(turn.now) and "lowered" not in one.warned:
+            _announce_lowered(turn, one)
+
+
+def _announce_lowered(turn: Turn, one: Fund | Cap) -> None:
+    warn(turn, one, "lowered")
+    data: dict[str, int | str] = {"envelope": one.label, "used": one.used, "limit": one.allowed(turn.now)}
+    code = "OverBudget"
+    if turn.state.policy.on_budget_shortage == "Resolve":
+        code, data["at"] = "Lowered", format_time(due(one, turn.state.policy))
+    turn.note("BudgetNotice", f"Budget/{one.key[0]}", Reason(code=code, data=data))
+
+
+def warn(turn: Turn, one: Fund | Cap, mark: str) -> None:
+    """Remember that something was said."""
+    budget, name = one.key
+    turn.warned.add(one.limit)
+    if isinstance(one, Fund):
+        turn.emit(Warned(budget=budget, envelope=name, mark=mark, used=one.total.used(turn.now)))
+    else:
+        turn.emit(Warned(budget=budget, cap=name, mark=mark))
+
+
+def due(one: Fund | Cap, policy: Policy) -> Instant:
+    """From when on a shortage is to be resolved: at once, unless an edit brought it about, and time has not since."""
+    if one.lowered is None:
+        return 0
+    runs_out = min(one.exhausts(), one.end) if isinstance(one, Fund) else one.exhausts()
+    grace = one.lowered + parse_duration(policy.budget_grace)
+    return min(grace, runs_out) if runs_out > one.lowered else grace
+
+
+def _due(state: State, fund: Fund, now: Instant) -> Iterator[Instant]:
+    """Put what is short and due on the agenda; yields when the rest will be due."""
+    for one in fund.limits:
+        at = due(one, state.policy)
+        if one.short(now) and at > now:
+            yield at
+        elif one.short(now):
+            state.agenda.short.add(one.limit)
 
 
 def _window(fund: Fund, now: Instant) -> Iterator[Instant]:
@@ -77,9 +145,22 @@ def _marks(fund: Fund, policy: Policy) -> Iterator[tuple[Instant, str]]:
         yield lent, "lending"
 
 
+def _cap_marks(cap: Cap, policy: Policy) -> Iterator[tuple[Instant, str]]:
+    ends = cap.exhausts()
+    if ends < FOREVER:
+        yield ends - parse_duration(policy.budget_grace), "soon"
+        yield ends, "exhausted"
+
+
+def _cap_reason(cap: Cap, mark: str) -> Reason:
+    if mark == "soon":
+        return Reason(code="ExhaustsSoon", data={"envelope": cap.label, "at": format_time(cap.exhausts())})
+    return Reason(code="Exhausted", data={"envelope": cap.label, "limit": (cap.hours or 0) // HOUR})
+
+
 def _announce(turn: Turn, fund: Fund, mark: str) -> None:
     reason = _reason(fund, mark)
-    turn.emit(Warned(budget=fund.key[0], envelope=fund.key[1], mark=mark, used=fund.total.used(turn.now)))
+    warn(turn, fund, mark)
     turn.note("BudgetNotice", f"Budget/{fund.key[0]}", reason)
 
 

@@ -23,6 +23,7 @@ from tenure.engine.books import Books, Fund, Place
 from tenure.engine.cover import EVERYBODY, KIN, OWNER, Candidate, Purse, may_ever_pay, walk
 from tenure.engine.demand import Demand, Selector, Shape
 from tenure.engine.family import Family
+from tenure.engine.future import Ahead, Future
 from tenure.engine.pack import Filled, Group, fault, fill, unplaced
 from tenure.engine.reasons import headline
 from tenure.engine.topology import Location, Pool, PoolKind, Topology, label_keys
@@ -38,12 +39,17 @@ _Payer = tuple[str, str, FundingClass]
 
 
 class World(Struct, frozen=True):
-    """What a plan reads."""
+    """What a plan reads: the present, or (with ``ahead``) some instant to come."""
 
     books: Books
     family: Family
-    topology: Topology
+    topology: Topology | Future
     lookahead: Micros
+    ahead: Ahead | None = None
+
+    @property
+    def today(self) -> Instant | None:
+        return None if self.ahead is None else self.ahead.now
 
 
 class Part(Struct, frozen=True):
@@ -149,7 +155,9 @@ class _Planner:
         """The best plan at one of the demand's widths."""
         for tier in (OWNER, KIN, EVERYBODY) if self.demand.borrow else (OWNER, KIN):
             if tier not in self.searches:
-                candidates = walk(self.world.books, self.world.family, self.demand, now=self.now, tier=tier)
+                candidates = walk(
+                    self.world.books, self.world.family, self.demand, now=self.now, tier=tier, today=self.world.today
+                )
                 self.searches[tier] = _Search(
                     self.world, self.demand, candidates, now=self.now, has=self.has, kind=self.kind
                 )
@@ -181,8 +189,9 @@ class _Search:
 
     def purse(self, *, rested: bool = False) -> Purse:
         return Purse(
-            self.demand, now=self.now, lookahead=self.world.lookahead, borrowed=self.has.borrowed, rested=rested
-        )
+            self.demand, now=self.now, lookahead=self.world.lookahead, borrowed=self.has.borrowed, rested=rested,
+            ahead=self.world.ahead,
+        )  # fmt: skip
 
     def at_width(self, shape: Shape, *, combine: bool) -> Plan | None:
         self.tried = []
@@ -355,7 +364,7 @@ class _Search:
 
     def _offers(self, payable: list[Candidate]) -> Iterator[_Offer]:
         policy, (_, _, wanted) = self.world.topology.policy, self.place
-        payers = [(one, one.fund.place or _place(one.fund, policy)) for one in payable]
+        payers = [(one, one.fund.place or fund_place(one.fund, policy)) for one in payable]
         for location in self._locations():
             here = [
                 (one, finer)
@@ -528,7 +537,7 @@ def place_of(selector: Selector, policy: Policy) -> Place:
     return region, cluster, tuple((key, value) for key, value in selector if key not in usual)
 
 
-def _place(fund: Fund, policy: Policy) -> Place:
+def fund_place(fund: Fund, policy: Policy) -> Place:
     fund.place = place_of(fund.selector, policy)
     return fund.place
 

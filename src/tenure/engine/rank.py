@@ -12,6 +12,8 @@ the free GPUs; here it passes by *sizes*, of which a domain has few, however man
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tenure.engine.buckets import Buckets
 
 Size = tuple[int, int]
@@ -67,3 +69,18 @@ class Rank:
             best = name if best is None else min(best, name)
             size = row.at_least(size + 1)
         return best
+
+    def up(self, room: int) -> Iterator[tuple[str, Size]]:
+        """Who has at least this room, the tightest first."""
+        found = self._rooms.at_least(room)
+        while found:
+            for free, name in self._by_room[found].items():
+                yield name, (found, free)
+            found = self._rooms.at_least(found + 1)
+
+    def down(self) -> Iterator[str]:
+        """All that have any room, the most first."""
+        found = self._rooms.largest()
+        while found:
+            yield from (name for _, name in self._by_room[found].items())
+            found = self._rooms.below(found)

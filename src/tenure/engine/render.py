@@ -5,12 +5,12 @@ The simulator's output, the CLI and the API server all show what is made here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 
-from tenure.api.budget import AggregateHeadroom, Budget, BudgetStatus, Headroom
+from tenure.api.budget import AggregateHeadroom, Budget, BudgetStatus, Headroom, Shortage
 from tenure.api.core import Node, Pod, PodStatus
 from tenure.api.lease import Interval, Lease, LeaseSpec, LeaseStatus, Slice
 from tenure.api.meta import (
@@ -21,11 +21,13 @@ from tenure.api.meta import (
     ObjectMeta,
     RunRef,
 )
-from tenure.api.run import FundingStatus, Run, RunStatus, SpareStatus, SponsorShare, Width
+from tenure.api.run import FundingStatus, Malleable, Run, RunStatus, SpareStatus, SponsorShare, Width
 from tenure.engine.books import Cap, Fund
 from tenure.engine.groups import spare_gpus
 from tenure.engine.names import object_uid
 from tenure.engine.reasons import sentence
+from tenure.engine.shown import Risks
+from tenure.engine.shown import reservation as reservation
 from tenure.engine.state import PodRow, RunRow, State
 from tenure.engine.words import Words
 from tenure.facts import Lease as LeaseFact
@@ -41,14 +43,17 @@ _PHASES = {
 }
 _POD_PHASES = {"Placed": "Pending", "Bound": "Running", "Succeeded": "Succeeded", "Failed": "Failed", "Gone": "Failed"}
 MASTER_PORT = 29500
+CUTS_SHOWN = 1024
+"""Cuts that a status shows; the ledger has them all."""
 
 
 # --- runs ---------------------------------------------------------------------------------------------------------
 
 
-def run(state: State, row: RunRow, *, now: Instant, words: Words | None = None) -> Run:
-    """A Run with its status. ``words`` is shared by who shows many: equal demands are looked up once."""
+def run(state: State, row: RunRow, *, now: Instant, words: Words | None = None, risks: Risks | None = None) -> Run:
+    """A Run with its status. ``words`` and ``risks`` are shared by who shows many: what is equal is found once."""
     life = row.life
+    promised = state.reservations.get(row.key)
     message = (words or Words(state, now=now)).of(row)
     status = RunStatus(
         phase=run_phase(row),  # type: ignore[arg-type]  # one of the four
@@ -59,10 +64,13 @@ def run(state: State, row: RunRow, *, now: Instant, words: Words | None = None) 
         ),
         message=message,
         leases=tuple(sorted(row.leases)),
+        pending_reservation=None if promised is None else promised.name,
+        earliest_start=None if promised is None or promised.plan.start is None else format_time(promised.plan.start),
         restarts=life.restarts,
         width=_width(row),
         funding=_funding(row, now),
         spares=_spares(state, row),
+        risk=(risks or Risks(state)).of(row.key) if row.leases else None,
     )  # fmt: skip
     meta = row.run.metadata
     if life.deleting:
@@ -84,9 +92,14 @@ def _width(row: RunRow) -> Width:
     over = row.life.phase in ("Completed", "Failed")
     if spec.malleable is None:
         return Width(min=total, max=total, desired=total, allocated=allocated, pending=0 if over else total - allocated)
-    desired = spec.malleable.desired_total_gpus or spec.malleable.max_total_gpus
-    return Width(min=spec.malleable.min_total_gpus, max=spec.malleable.max_total_gpus, desired=desired,
-                 allocated=allocated, pending=0 if over else max(0, desired - allocated))  # fmt: skip
+    wanted = desired(spec.malleable)
+    return Width(min=spec.malleable.min_total_gpus, max=spec.malleable.max_total_gpus, desired=wanted,
+                 allocated=allocated, pending=0 if over else max(0, wanted - allocated))  # fmt: skip
+
+
+def desired(elastic: Malleable) -> int:
+    """The width that an elastic run is to have."""
+    return elastic.desired_total_gpus or elastic.max_total_gpus
 
 
 def _funding(row: RunRow, now: Instant) -> FundingStatus:
@@ -212,8 +225,22 @@ def budget(state: State, item: Budget, *, now: Instant) -> Budget:
             headroom=tuple(_headroom(fund, now) for fund in funds),
             aggregate_headroom=tuple(_cap(cap, now) for cap in caps),
             conditions=_over_budget(funds, now),
+            shortages=tuple(_shortages(state, (*funds, *caps))),
         ),
     )
+
+
+def _shortages(state: State, limits: Iterable[Fund | Cap]) -> Iterator[Shortage]:
+    for name in dict.fromkeys(one.label for one in limits):
+        found = state.resolutions.get(f"Budget/{name}")
+        if found is not None:
+            at, fact = found
+            yield Shortage(
+                name=name.partition("/")[2], activation=fact.activation, at=format_time(at), deficit_gpus=fact.deficit,
+                cuts=tuple(msgspec.to_builtins(cut) for cut in fact.cuts[:CUTS_SHOWN]),
+                intent=None if fact.intent is None else msgspec.to_builtins(fact.intent),
+                result=None if fact.result is None else msgspec.to_builtins(fact.result),
+            )  # fmt: skip
 
 
 def funds_of(state: State, budget: str) -> list[Fund]:

@@ -15,7 +15,8 @@ import msgspec
 
 from tenure.engine.bind import bind, pod_name
 from tenure.engine.demand import Demand, Selector
-from tenure.engine.elastic import domain_selector, holding, left_to_pay, wants, who
+from tenure.engine.elastic import domain_selector, holding, left_to_pay, who
+from tenure.engine.forecast import safe_plan
 from tenure.engine.groups import given_up, kept, spare_gpus
 from tenure.engine.life import again, close, drop, end, finish_if_over, full_name, move, progress
 from tenure.engine.pack import Group
@@ -167,7 +168,7 @@ def give_way(turn: Turn, row: RunRow, lease: Lease) -> None:
     if row.life.phase in ("Starting", "Running") and not leaving:
         reason = Reason(code="ReclaimedBySpare", data={"node": lease.node})
         again_later = row.run.spec.runtime.on_preemption == "Requeue"
-        end(turn, row, "ReclaimedBySpare", "Requeue" if again_later else "Failed", reason)
+        end(turn, row, "ReclaimedBySpare", "Requeue" if again_later else "Failed", reason, cut=again_later)
 
 
 def _place_again(turn: Turn, row: RunRow, pod: Pod, node: str, ordinals: tuple[int, ...]) -> None:
@@ -188,7 +189,12 @@ def _move_to_free(turn: Turn, row: RunRow, pod: Pod, was: Site | None) -> bool:
     site = _site(turn, row, pod.group) or was
     need = len(pod.gpus)
     left = None if row.life.until is None or row.life.until <= turn.now else row.life.until - turn.now
+    later = _promised_later(turn, row)
+    claims = [(key, turn.state.horizon.retract(key)) for key in later]
     plan = None if site is None else _plan_in(turn, row, site, need, pod=need, duration=left)
+    for key, claim in claims:
+        if claim is not None:
+            turn.state.horizon.lay(key, claim.flavor, claim.plan, claim.period, cuts=claim.cuts)
     if not isinstance(plan, Plan):
         return False
     bound = bind(plan.parts, who(row), turn.state.topology, now=turn.now, until=row.life.until, pod=need,
@@ -197,6 +203,14 @@ def _move_to_free(turn: Turn, row: RunRow, pod: Pod, was: Site | None) -> bool:
         turn.emit(Opened(lease=lease))
     _place_again(turn, row, pod, bound.pods[0].node, bound.pods[0].gpus)
     return True
+
+
+def _promised_later(turn: Turn, row: RunRow) -> list[str]:
+    """Waiting runs that were promised something after this run had started, but hold nothing yet: its pods may take it,
+    and they are planned anew."""
+    since = row.life.started or 0
+    found = turn.state.reservations.values()
+    return [one.run_key for one in found if one.state == "Pending" and one.made >= since]
 
 
 def _site(turn: Turn, row: RunRow, group: int) -> Site | None:
@@ -212,7 +226,7 @@ def _plan_in(turn: Turn, row: RunRow, site: Site, gpus: int, *, pod: int, durati
         row.demand, widths=range(gpus, gpus - 1, -1), group=gpus, pod=pod, spares=0, spread=False, fill=False,
         selector=domain_selector(row.demand, site), duration=duration,
     )  # fmt: skip
-    return make_plan(turn.state.world, demand, now=turn.now, has=holding(turn.state, row))
+    return safe_plan(turn.state, demand, now=turn.now, has=holding(turn.state, row))
 
 
 # --- topping up -----------------------------------------------------------------------------------------------------
@@ -225,7 +239,6 @@ def top_up(turn: Turn, rows: Iterable[RunRow]) -> None:
         want, flavor = row.run.spec.spares_per_group, row.demand.flavor
         missing = [(group, want - have) for group, have in spare_gpus(turn.state, row).items() if have < want]
         if missing:
-            wants(turn, row)
             wanted[flavor] = wanted[flavor] if flavor in wanted else _wanted(turn, flavor)
         for group, gpus in missing:
             _add_spares(turn, row, group, gpus, wanted[flavor])

@@ -7,22 +7,25 @@ decided the same facts itself are equal. Every index has one owner (``Books``, `
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator
+from heapq import heappop, heappush
 from typing import Any
+
+import msgspec
 
 from tenure.api.budget import Budget
 from tenure.api.core import Namespace, Node
 from tenure.api.policy import Policy
-from tenure.api.run import Run
 from tenure.engine.agenda import Agenda
-from tenure.engine.bind import Counters
 from tenure.engine.books import Books, Fund, Meter
 from tenure.engine.demand import compile_demand
 from tenure.engine.family import Family
+from tenure.engine.horizon import Horizon
 from tenure.engine.plan import World
+from tenure.engine.rows import GRACE, PodRow, Queue, Rank, RunRow
 from tenure.engine.topology import Topology, is_ready
 from tenure.facts import (
+    GENESIS,
     Cleared,
     Closed,
     Decided,
@@ -35,8 +38,6 @@ from tenure.facts import (
     Noted,
     Opened,
     Placed,
-    Pod,
-    PodPhase,
     Published,
     PutBudget,
     PutNamespace,
@@ -50,85 +51,14 @@ from tenure.facts import (
     Seen,
     Warned,
 )
-from tenure.units import FOREVER, Instant, parse_duration, parse_time
+from tenure.units import FOREVER, HOUR, MINUTE, Instant, Micros, parse_duration
 
-QueueKey = tuple[Instant, str, str]
-"""(creation, namespace, name): the order in which waiting runs are considered."""
+__all__ = ["GRACE", "HINDERED", "MILESTONES", "PodRow", "Queue", "Rank", "RunRow", "State", "spares_first"]
 
-
-class PodRow:
-    """A pod that is wanted or not yet gone."""
-
-    __slots__ = ("code", "message", "phase", "pod", "since", "stop")
-
-    def __init__(self, pod: Pod, since: Instant) -> None:
-        self.pod = pod
-        self.phase: PodPhase = "Placed"
-        self.since = since
-        self.code: int | None = None
-        self.message = ""
-        self.stop = False
-
-
-class RunRow:
-    """A Run with its life, its open leases, its pods, and what it has used so far by (class, payer)."""
-
-    __slots__ = ("counters", "demand", "leases", "life", "meters", "order", "pods", "run")
-
-    def __init__(self, run: Run, life: Life) -> None:
-        created = run.metadata.creation_timestamp
-        self.run = run
-        self.life = life
-        self.demand = compile_demand(run)
-        self.counters = Counters()
-        self.leases: dict[str, Lease] = {}
-        self.pods: dict[str, PodRow] = {}
-        self.meters: dict[tuple[str, str], Meter] = {}
-        self.order: QueueKey = (parse_time(created) if created else 0, self.namespace, self.name)
-
-    @property
-    def key(self) -> str:
-        return f"{self.namespace}/{self.name}"
-
-    @property
-    def namespace(self) -> str:
-        return self.run.metadata.namespace
-
-    @property
-    def name(self) -> str:
-        return self.run.metadata.name
-
-    def active(self) -> int:
-        """Width: open GPUs on which the run works; its spares stand by."""
-        return sum(len(lease.gpus) for lease in self.leases.values() if lease.role != "Spare")
-
-
-class Queue:
-    """Waiting runs by flavor, oldest first, and by owner."""
-
-    def __init__(self) -> None:
-        self._rows: dict[str, list[QueueKey]] = {}
-        self._owners: dict[tuple[str, str], list[QueueKey]] = {}
-
-    def add(self, row: RunRow) -> None:
-        insort(self._rows.setdefault(row.demand.flavor, []), row.order)
-        insort(self._owners.setdefault((row.demand.flavor, row.demand.owner), []), row.order)
-
-    def remove(self, row: RunRow) -> None:
-        _discard(self._rows, row.demand.flavor, row.order)
-        _discard(self._owners, (row.demand.flavor, row.demand.owner), row.order)
-
-    def waiting(self, flavor: str) -> list[str]:
-        return [f"{namespace}/{name}" for _, namespace, name in self._rows.get(flavor, ())]
-
-    def of_owner(self, flavor: str, owner: str) -> list[str]:
-        return [f"{namespace}/{name}" for _, namespace, name in self._owners.get((flavor, owner), ())]
-
-    def flavors(self) -> list[str]:
-        return sorted(self._rows)
-
-    def depth(self) -> int:
-        return sum(map(len, self._rows.values()))
+MILESTONES: tuple[Micros, ...] = (HOUR, 5 * MINUTE)
+"""How long before its start a waiting run is told that it comes near."""
+HINDERED = ("NoCustodian", "DrawWaits", "EndsLate")
+"""Reasons why a start that is due is not made yet."""
 
 
 class State:
@@ -136,7 +66,11 @@ class State:
 
     def __init__(self, fleet: str = "") -> None:
         self.fleet = fleet
+        self.head = GENESIS
+        """The hash of the ledger's last entry: set by whoever keeps the ledger, before each step."""
         self.now: Instant = 0
+        self.settled: Instant = 0
+        """When the last decided entry was made: timers are those of then, whoever looked at them since in vain."""
         self.namespaces: dict[str, Namespace] = {}
         self.runs: dict[str, RunRow] = {}
         self.leases: dict[str, Lease] = {}
@@ -147,15 +81,29 @@ class State:
         """Of those, the ones that were asked to leave."""
         self.reservations: dict[str, Reservation] = {}
         """By run: promises that are neither Released nor Canceled."""
+        self.promised = 0
+        """How many starts were promised so far."""
+        self.stuck: dict[str, set[str]] = {}
+        """By flavor, waiting runs to which nothing can be promised."""
+        self.late: list[tuple[Instant, str]] = []
+        """Runs whose start has come and is not made yet: until when their slice is held, if not for longer."""
+        self.unplanned: set[str] = set()
+        """Runs whose promise counts on no known end: what ends just when it said is news to them alone."""
         self.beacons: dict[str, tuple[int, str]] = {}
         """Custodians' chains: the index that was revealed last, and its value. Index 0 is what was published."""
+        self.roots: dict[str, str] = {}
+        """What each custodian published."""
         self.draws: dict[str, Froze] = {}
         """By subject: draws that wait for their reveals."""
-        self.resolutions: dict[str, int] = {}
-        """By subject, for those without a reservation: how often the resolver ran."""
+        self.resolutions: dict[str, tuple[Instant, Resolved]] = {}
+        """By subject, for those without a reservation: when the resolver last ran, and what it did."""
+        self.activations: dict[str, int] = {}
+        """Of the same, the number that was used last: also by a draw that came to nothing."""
         self.books = Books()
         self.family = Family()
         self.queue = Queue()
+        self.takers: dict[str, set[str]] = {}
+        """By flavor, running runs that may grow, or have spares."""
         self.agenda = Agenda()
         self.unready: dict[str, Instant] = {}
         """Nodes that are not ready, and since when."""
@@ -163,6 +111,7 @@ class State:
         self.policy_known = False
         """True once a policy was recorded; the defaults count from then on like any other."""
         self.topology = Topology(self.policy)
+        self.horizon = Horizon(self.topology)
 
     @property
     def world(self) -> World:
@@ -190,13 +139,14 @@ class State:
         self.family.add(budget.spec.owner, budget.spec.parents)
         self._terms_changed(self.books.put(budget, at=at))
         if old is None or (old.spec.owner, old.spec.parents) != (budget.spec.owner, budget.spec.parents):
-            self.agenda.machines_changed(self.queue.flavors())  # relatives may pay with envelopes of any flavor
+            self._all_changed()  # relatives may pay with envelopes of any flavor
 
     def _put_node(self, fact: PutNode, at: Instant) -> None:
         before = self.topology.rows.get(fact.object.metadata.name)
         flavors = {before.site.flavor} if before and before.site else set()
         row = self.topology.put(fact.object)
-        self.agenda.machines_changed(flavors | ({row.site.flavor} if row.site else set()))
+        self.horizon.touch(row.name)
+        self.came_free(flavors | ({row.site.flavor} if row.site else set()))
         if is_ready(fact.object):
             self.unready.pop(row.name, None)
         elif row.name not in self.unready:
@@ -212,18 +162,20 @@ class State:
             self._unqueue(row)
             row.run, row.demand = run, compile_demand(run)
             self._look_at_width(row)
+            self._may_give_way(row)
         self._enqueue(row)
 
     def _removed(self, fact: Removed, at: Instant) -> None:
         if fact.kind == "Budget":
             budget = self.budgets[fact.name]
             self.family.remove(budget.spec.owner, budget.spec.parents)
-            self._terms_changed(self.books.remove(fact.name))
-            self.agenda.machines_changed(self.queue.flavors())
+            self._terms_changed(self.books.remove(fact.name, at=at))
+            self._all_changed()
         elif fact.kind == "Node":
             site = self.topology.rows[fact.name].site
             self.topology.remove(fact.name)
-            self.agenda.machines_changed({site.flavor} if site else ())
+            self.horizon.touch(fact.name)
+            self.came_free({site.flavor} if site else ())
             self.unready.pop(fact.name, None)
         elif fact.kind == "Namespace":
             self.namespaces.pop(fact.name, None)
@@ -232,10 +184,11 @@ class State:
             assert not row.leases, "a run is removed after its last lease is closed"
             assert not row.pods, "a run is removed after its last pod is gone"
             self._unqueue(row)
+            self._drop_timers(row)
 
     def _put_policy(self, fact: PutPolicy, at: Instant) -> None:
         self.restore_policy(fact.policy, known=True)
-        self.agenda.machines_changed(self.queue.flavors())
+        self._all_changed()
         for fund in self.books.funds.values():
             self.agenda.rearm(fund)
         self._watch_unready()
@@ -255,8 +208,21 @@ class State:
             self.topology.put(old.rows[name].node)
         for lease in spares_first(self.leases.values()):
             self._hold(lease)
+        self._rebuild_horizon()
         for fund in self.books.funds.values():
             fund.place = None
+
+    def _rebuild_horizon(self) -> None:
+        old, self.horizon = self.horizon, Horizon(self.topology)
+        for name in sorted(self.topology.rows):
+            self.horizon.touch(name)
+        for key in sorted(self.leases):
+            self.horizon.opened(self.leases[key])
+        for key in sorted(self.ending):
+            self.horizon.leaving(self.leases[key], old.asked(key))
+        for run in sorted(old.claims):
+            claim = old.claims[run]
+            self.horizon.lay(run, claim.flavor, claim.plan, claim.period, cuts=claim.cuts)
 
     # -- leases and pods --
 
@@ -267,6 +233,7 @@ class State:
         row = self.runs[lease.run_key]
         self._look_at_width(row)
         row.counters.opened(lease)
+        self.expect(row)
         row.meters.setdefault((lease.funding, lease.payer), Meter()).open(len(lease.gpus), at=lease.start)
 
     def register(self, lease: Lease) -> None:
@@ -275,6 +242,7 @@ class State:
         self.leases[lease.key] = lease
         self.runs[lease.run_key].leases[lease.name] = lease
         self._hold(lease)
+        self.horizon.opened(lease)
 
     def _hold(self, lease: Lease) -> None:
         if lease.node in self.topology.rows:
@@ -283,7 +251,10 @@ class State:
     def _ending(self, fact: Ending, at: Instant) -> None:
         for name in fact.leases:
             self.ending[f"{fact.namespace}/{name}"] = fact.reason
-        self._look_at_width(self.runs[f"{fact.namespace}/{fact.run}"])
+            self.horizon.leaving(self.leases[f"{fact.namespace}/{name}"], at)
+        row = self.runs[f"{fact.namespace}/{fact.run}"]
+        self._look_at_width(row)
+        self.came_free({row.demand.flavor} if fact.leases else ())  # soon
         for name in fact.pods:
             pod = self.pods[f"{fact.namespace}/{name}"]
             pod.stop = True
@@ -297,12 +268,20 @@ class State:
             self.ending.pop(lease.key, None)
             self.topology.release(lease)
             fund = self.books.close(lease, end=fact.end)
+            if fact.reason not in ("Refund", "Swap"):  # what changes hands is opened again
+                self.books.relieved(fund, at=fact.end)
             row = self.runs[lease.run_key]
             del row.leases[name]
             self._look_at_width(row)
             row.meters[lease.funding, lease.payer].close(len(lease.gpus), at=fact.end)
             self.agenda.rearm(fund)
-            self.agenda.machines_changed({row.demand.flavor})
+            if self.horizon.closed(lease, fact.end):
+                self._leaves_room(row)  # as foreseen: no plan changes, but running work may grow
+                for key in self.unplanned:
+                    if self.runs[key].demand.flavor == row.demand.flavor:
+                        self.agenda.run_changed(key)
+            else:
+                self.came_free({row.demand.flavor})
 
     def _placed(self, fact: Placed, at: Instant) -> None:
         row = PodRow(fact.pod, at)
@@ -328,15 +307,21 @@ class State:
         row = self.runs[f"{fact.namespace}/{fact.run}"]
         waited = _waits(row.life)
         if waited:
-            self.agenda.room.add(row.demand.flavor)  # perhaps it no longer keeps others from taking more
+            self._leaves_room(row)
             if not _waits(fact.life):
                 self.queue.remove(row)
+        news = fact.life.started != row.life.started
         row.life = fact.life
+        if news:
+            self._may_give_way(row)
+            self.expect(row)
         self._look_at_width(row)
         if _waits(fact.life):
             self._set_timers(row)
             if not waited:
                 self._enqueue(row)
+        elif waited:
+            self._drop_timers(row)
 
     def _warned(self, fact: Warned, at: Instant) -> None:
         if fact.cap:
@@ -350,24 +335,55 @@ class State:
 
     def _reserved(self, fact: Reserved, at: Instant) -> None:
         one = fact.reservation
+        self.promised = max(self.promised, one.turn)
+        flavor = self.runs[one.run_key].demand.flavor
+        stuck = self.stuck.setdefault(flavor, set())
+        stuck.discard(one.run_key)
+        old = self.reservations.get(one.run_key)
+        open_ended = old is not None and (old.state == "Active" or old.reason in HINDERED)
+        self._leaves_room(self.runs[one.run_key])
         if one.state in ("Released", "Canceled"):
             self.reservations.pop(one.run_key, None)
+            self.unplanned.discard(one.run_key)
+            self.horizon.retract(one.run_key)
+            self.arm(one)
+            if one.state == "Canceled" or open_ended:
+                self.came_free({flavor})  # what it protected is for others, or now known to end
         else:
-            self.reservations[one.run_key] = one
+            self.restore_reservation(one)
 
     def _published(self, fact: Published, at: Instant) -> None:
-        self.beacons[fact.beacon] = (0, fact.root)
+        """A chain that is begun anew leaves draws that named the old one without a reveal: they are void."""
+        self.beacons[fact.beacon], self.roots[fact.beacon] = (0, fact.root), fact.root
+        self.draws = {
+            subject: draw
+            for subject, draw in self.draws.items()
+            if all(beacon.id != fact.beacon for beacon in draw.intent.beacons)
+        }
+        for fund in self.books.funds.values():
+            self.agenda.rearm(fund)  # what waited for a draw need not wait any more
+        self._look_at_due()
+
+    def _look_at_due(self) -> None:
+        """Reservations whose start could not be made because a draw was in the way are tried again."""
+        for one in self.reservations.values():
+            if one.state == "Pending" and one.plan.start is not None and one.plan.start <= self.now:
+                self.agenda.run_changed(one.run_key)
 
     def _froze(self, fact: Froze, at: Instant) -> None:
-        self.draws[subject_of(fact)] = fact
+        self.draws[fact.subject] = fact
+        if fact.subject.startswith("Budget/"):
+            self.activations[fact.subject] = fact.intent.activation
 
     def _resolved(self, fact: Resolved, at: Instant) -> None:
         self.draws.pop(fact.subject, None)
         if fact.subject.startswith("Budget/"):
-            self.resolutions[fact.subject] = fact.activation
+            self.resolutions[fact.subject] = (at, fact)
+            self.activations[fact.subject] = fact.activation
         if fact.intent is not None and fact.result is not None:
             for beacon in fact.intent.beacons:
                 self.beacons[beacon.id] = (beacon.index, fact.result.reveals[beacon.id])
+            self._look_at_due()
 
     def _told(self, fact: Decided | Noted, at: Instant) -> None:
         """Explanations and notices are for people: the ledger keeps them, no decision reads them."""
@@ -383,13 +399,46 @@ class State:
     def _unqueue(self, row: RunRow) -> None:
         if _waits(row.life):
             self.queue.remove(row)
-            self.agenda.room.add(row.demand.flavor)
+            self._leaves_room(row)
 
     def _look_at_width(self, row: RunRow) -> None:
         """Something happened to a run that may grow, shrink or take spares."""
-        spec = row.run.spec
+        spec, takers = row.run.spec, self.takers.setdefault(row.demand.flavor, set())
         if row.life.phase == "Running" and (spec.malleable is not None or spec.spares_per_group):
+            takers.add(row.key)
             self.agenda.elastic.add(row.key)
+        else:
+            takers.discard(row.key)
+
+    def _leaves_room(self, row: RunRow) -> None:
+        """Something came free as foreseen, or a waiting run perhaps no longer keeps others from taking more."""
+        if self.takers.get(row.demand.flavor):
+            self.agenda.room.add(row.demand.flavor)
+
+    def expect(self, row: RunRow) -> None:
+        """A declared duration is one of work: what it took to bind the pods comes on top. But who started past others
+        was let past them for so long and no longer."""
+        life, lasts = row.life, row.demand.duration
+        if life.phase != "Running" or life.started is None or lasts is None or life.backfilled:
+            return
+        moved = [self.horizon.declare(one.key, max(one.until, life.started + lasts))
+                 for one in row.leases.values() if one.until is not None]  # fmt: skip
+        if any(moved):
+            self.came_free({row.demand.flavor})
+
+    def _may_give_way(self, row: RunRow) -> None:
+        """A run runs now, or asks for another width: what could be cut for others has changed."""
+        if self.stuck.get(row.demand.flavor):
+            self.came_free({row.demand.flavor})
+
+    def came_free(self, flavors: Iterable[str]) -> None:
+        """Machines or money of these flavors may have come free, for whoever waits for them or might take more. (Who
+        comes later is looked at on its own account.)"""
+        for flavor in flavors:
+            if self.queue.waits(flavor):
+                self.agenda.flavors.add(flavor)
+            if self.takers.get(flavor):
+                self.agenda.room.add(flavor)
 
     def _set_timers(self, row: RunRow) -> None:
         life = row.life
@@ -397,32 +446,104 @@ class State:
             self.agenda.wake(life.not_before, "retry", row.key)
         self.agenda.wake(FOREVER if life.deadline is None else life.deadline, "deadline", row.key)
 
+    def _drop_timers(self, row: RunRow) -> None:
+        self.agenda.wake(FOREVER, "retry", row.key)
+        self.agenda.wake(FOREVER, "deadline", row.key)
+
+    def _all_changed(self) -> None:
+        self.came_free({*self.queue.flavors(), *self.takers})
+
     def _terms_changed(self, funds: list[Fund]) -> None:
         for fund in funds:
             self.agenda.rearm(fund)
-        self.agenda.machines_changed({fund.flavor for fund in funds})
+        self.came_free({fund.flavor for fund in funds})
 
     # -- coming back from an image --
 
     def restore_node(self, node: Node) -> None:
-        self.topology.put(node)
+        self.horizon.touch(self.topology.put(node).name)
 
     def restore_budget(self, budget: Budget) -> None:
         self.family.add(budget.spec.owner, budget.spec.parents)
         self.books.put(budget, at=0)
 
+    def restore_reservation(self, one: Reservation) -> None:
+        self.reservations[one.run_key] = one
+        if one.state == "Pending" and one.confidence != "conservative":
+            self.unplanned.discard(one.run_key)
+        else:
+            self.unplanned.add(one.run_key)
+        if one.state == "Blocked":
+            self.stuck.setdefault(self.runs[one.run_key].demand.flavor, set()).add(one.run_key)
+        self.claim(one)
+        self.arm(one)
+
+    def arm(self, one: Reservation) -> None:
+        """Wake at a planned start, and a while before it so that people hear that it comes near."""
+        start = one.plan.start if one.state == "Pending" and one.plan.start is not None else FOREVER
+        wakes = (at for at in (start, start + GRACE) if self.now < at < FOREVER)
+        self.agenda.wake(min(wakes, default=FOREVER), "activate", one.run_key)
+        near = (start - before for before in MILESTONES if self.now < start - before < FOREVER - HOUR)
+        self.agenda.wake(min(near, default=FOREVER), "countdown", one.run_key)
+
+    def claim(self, one: Reservation) -> None:
+        """Protect what a reservation plans: only Pending and Active ones of fundable demand do (SPEC 7)."""
+        plan = one.plan
+        late = one.state == "Active" or one.reason in HINDERED
+        if plan.start is not None and (late or plan.start <= self.now):
+            start = plan.start if one.activated is None else min(plan.start, one.activated)
+            lasts = self.runs[one.run_key].demand.duration
+            until = start + lasts * (max(0, self.now - start) // lasts + 1) if lasts else None
+            plan = msgspec.structs.replace(plan, start=start, until=until)  # it will end that much later, too
+        if plan.until is not None:
+            heappush(self.late, (plan.until, one.run_key))
+        row = self.runs[one.run_key]
+        if one.state in ("Pending", "Active") and plan.start is not None:
+            cuts = one.state == "Active" or one.confidence == "conservative"
+            self.horizon.lay(one.run_key, row.demand.flavor, plan, self.period(row), cuts=cuts)
+        else:
+            self.horizon.retract(one.run_key)
+
+    def hold_late(self, now: Instant) -> None:
+        """Go on holding what is held for those who are late."""
+        while self.late and self.late[0][0] <= now:
+            until, key = heappop(self.late)
+            claim = self.horizon.claims.get(key)
+            if claim is not None and claim.plan.until == until:
+                self.now = max(self.now, now)
+                self.claim(self.reservations[key])
+
+    def rank(self, row: RunRow) -> Rank:
+        """Whose plans a run's are made behind: those of runs that were promised a start before it.
+
+        Who has no promise comes last, and of those the older first.
+        """
+        one = self.reservations.get(row.key)
+        promised = one is not None and one.state in ("Pending", "Active") and one.plan.start is not None
+        return (one.turn if one is not None and promised else FOREVER, row.order)
+
+    def period(self, row: RunRow) -> Micros:
+        """The time for which a claim needs hours: its declared duration, or the look-ahead."""
+        return row.demand.duration or max(1, parse_duration(self.policy.lookahead))
+
+    def look_ahead(self, now: Instant) -> Horizon:
+        """The known future, as it looks now."""
+        self.horizon.pass_time(now, backfilled=lambda lease: self.runs[lease.run_key].life.backfilled)
+        return self.horizon
+
     def restore_run(self, row: RunRow) -> None:
         self.runs[row.key] = row
+        if _waits(row.life):
+            self.queue.add(row)
 
-    def restore_reservation(self, reservation: Reservation) -> None:
-        self.reservations[reservation.run_key] = reservation
-
-    def restore_agenda(self) -> None:
-        """Everything is to be looked at: a settled world then decides nothing."""
-        for key in sorted(self.runs):
-            self._enqueue(self.runs[key])
-            self._look_at_width(self.runs[key])
-        self.agenda.machines_changed(self.topology.flavors())
+    def mark_all(self) -> None:
+        """Let everything be looked at, as if all had just been recorded. A settled world starts nothing then."""
+        for row in self.runs.values():
+            if _waits(row.life):
+                self.agenda.run_changed(row.key)
+                self._set_timers(row)
+            self._look_at_width(row)
+        self.came_free(self.topology.flavors())
         for fund in self.books.funds.values():
             self.agenda.rearm(fund)
         self._watch_unready()
@@ -444,12 +565,6 @@ class State:
             yield self.leases[key]
 
 
-def subject_of(froze: Froze) -> str:
-    """What a draw is for: a reservation, or (without a namespace) an envelope or a cap."""
-    ref = froze.intent.reservation
-    return f"Reservation/{ref.namespace}/{ref.name}" if ref.namespace else f"Budget/{ref.name}"
-
-
 def spares_first(leases: Iterable[Lease]) -> list[Lease]:
     """An order in which leases can be held: what sits on a spare comes after it."""
     return sorted(leases, key=lambda lease: (lease.role == "Borrowed", lease.key))
@@ -457,15 +572,6 @@ def spares_first(leases: Iterable[Lease]) -> list[Lease]:
 
 def _waits(life: Life) -> bool:
     return life.phase == "Pending" and not life.deleting
-
-
-def _discard(table: dict[Any, list[QueueKey]], key: Any, order: QueueKey) -> None:
-    rows = table[key]
-    at = bisect_left(rows, order)
-    assert rows[at] == order
-    del rows[at]
-    if not rows:
-        del table[key]
 
 
 _FOLDS: dict[type, Callable[[State, Any, Instant], None]] = {

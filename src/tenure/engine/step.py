@@ -16,13 +16,13 @@ from msgspec import Struct
 
 from tenure.api.errors import FieldError
 from tenure.api.policy import Policy
-from tenure.engine import elastic, intake, life, money, spares
+from tenure.engine import asked, draws, elastic, intake, life, money, promise, shortage, spares
 from tenure.engine.admit import admit
 from tenure.engine.intake import Applied
 from tenure.engine.state import State
 from tenure.engine.topology import is_fenced, is_ready
 from tenure.engine.turn import Turn
-from tenure.facts import Fact, PodPhase, PutPolicy, Seen
+from tenure.facts import Fact, PodPhase, PutPolicy, Reason, Seen
 from tenure.units import Instant
 
 
@@ -60,11 +60,31 @@ class Report(Struct, frozen=True):
     pods: tuple[Sighting, ...]
 
 
+class Publish(Struct, frozen=True):
+    """A custodian has made a chain: its first value, c[0]."""
+
+    beacon: str
+    root: str
+
+
+class Reveal(Struct, frozen=True):
+    """The custodians of a frozen draw have answered: their next values, by beacon, as hex."""
+
+    subject: str
+    reveals: dict[str, str]
+
+
+class Resolve(Struct, frozen=True):
+    """An operator wants room made now for a run that waits: ``namespace/name``."""
+
+    run: str
+
+
 class Tick(Struct, frozen=True):
     """Time has passed."""
 
 
-Event = Apply | Delete | SetPolicy | Report | Tick
+Event = Apply | Delete | SetPolicy | Report | Publish | Reveal | Resolve | Tick
 
 
 class Outcome(Struct, frozen=True):
@@ -73,28 +93,30 @@ class Outcome(Struct, frozen=True):
     cause: str
     facts: tuple[Fact, ...] = ()
     refused: tuple[FieldError, ...] = ()
+    declined: Reason | None = None
+    """Why room was not made that an operator asked for."""
+    looked: bool = False
+    """True if there was something to look at that an entry has to take off the agenda, though it may have no facts."""
 
 
 def step(state: State, event: Event, *, now: Instant, decide: bool = True) -> Outcome:
     """Take an event in. With ``decide=False`` it is only recorded: whoever drives the fleet decides on it later."""
     turn = Turn(state, now=max(now, state.now))
+    looked = decide and state.agenda.pending
     if decide:
-        money.arm(
-            turn
-        )  # a state that was rebuilt has its envelopes still to look at: their notices come first, as ever
-        _timers(turn)
+        looked = _timers(turn) or looked
+    declined = asked.ask(turn, event.run) if isinstance(event, Resolve) else None
     refused = _take(turn, event)
     if not refused:
         _fences(turn, event)
     if decide:
-        elastic.resize(turn)
-        admit(turn)
-        rows = elastic.due(turn)
-        spares.top_up(turn, rows)
-        elastic.grow(turn, rows)
-        money.arm(turn)
+        _decide(turn)
+        while state.agenda.pending:
+            _decide(turn)
     state.now = turn.now
-    return Outcome(_cause(event), tuple(turn.facts), tuple(refused))
+    if decide and (turn.facts or looked):
+        state.settled = turn.now
+    return Outcome(_cause(event), tuple(turn.facts), tuple(refused), declined, looked)
 
 
 def next_wake(state: State) -> Instant | None:
@@ -102,22 +124,62 @@ def next_wake(state: State) -> Instant | None:
     return state.agenda.next()
 
 
-def _timers(turn: Turn) -> None:
+def _decide(turn: Turn) -> None:
+    """Look at everything on the agenda: money that is short, runs that wait, runs that want more."""
+    money.arm(turn)
+    shortage.settle(turn)
+    elastic.resize(turn)
+    admit(turn)
+    _take_more(turn)
+    money.arm(turn)
+
+
+def _take_more(turn: Turn) -> None:
+    """Let running runs take spares and width, and look again at those that did, until nobody takes anything.
+
+    A run for which only time has passed gets no spares while somebody waits for machines: whether those could be put to
+    a better use depends on the clock as well, and what is decided must not depend on who looks when.
+    """
     state = turn.state
-    for _, what, which in sorted(state.agenda.due(turn.now), key=lambda timer: timer[1] != "fund"):
+    while state.agenda.elastic or state.agenda.room or state.agenda.timed:
+        rows, timed = elastic.due(state)
+        spares.top_up(turn, [row for row in rows if row.key not in timed or not state.queue.waits(row.demand.flavor)])
+        elastic.grow(turn, rows)
+        elastic.put_down(state, rows, now=turn.now)
+
+
+def _timers(turn: Turn) -> bool:
+    """Fire what is due. True if that makes waiting runs be looked at: what is found then may be worth no fact, but must
+    not be looked for again later."""
+    state = turn.state
+    looked = False
+    due = state.agenda.due(turn.now)
+    for which in (which for _, what, which in due if what == "fund"):
+        budget, _, envelope = which.partition("/")
+        fund = state.books.funds[budget, envelope]
+        money.ring(turn, fund)
+        looked = looked or state.queue.waits(fund.flavor)
+    money.arm(turn)  # also of what was only recorded so far: notices come first
+    for _, what, which in due:
         if what == "fund":
-            budget, _, envelope = which.partition("/")
-            money.ring(turn, state.books.funds[budget, envelope])
-        elif what == "grow":
-            state.agenda.elastic.add(which)
+            continue
+        if what == "grow":
+            state.agenda.timed.add(which)
         elif what == "unready":
             _unready(turn, which)
+        elif what == "short":
+            budget, kind, name = which.split("/", 2)
+            state.agenda.short.add((budget, kind, name))
         elif which in state.runs:
             row = state.runs[which]
-            if what == "deadline" and row.life.phase == "Pending" and row.life.deadline is not None:
+            if what == "countdown":
+                promise.milestone(turn, row)
+            elif what == "deadline" and row.life.phase == "Pending" and row.life.deadline is not None:
                 life.expire(turn, row)
             else:
                 state.agenda.run_changed(which)
+                looked = True
+    return looked
 
 
 def _unready(turn: Turn, node: str) -> None:
@@ -142,7 +204,11 @@ def _take(turn: Turn, event: Event) -> list[FieldError]:
                 if pod is not None:
                     life.pod_seen(turn, pod, Seen(namespace=pod.pod.namespace, pod=pod.pod.name, phase=one.phase,
                                                   code=one.code, message=one.message, since=one.since))  # fmt: skip
-        case Tick():
+        case Publish():
+            draws.publish(turn, event.beacon, event.root)
+        case Reveal():
+            draws.reveal(turn, event.subject, event.reveals)
+        case Resolve() | Tick():
             pass
     return []
 
@@ -158,7 +224,7 @@ def _fences(turn: Turn, event: Event) -> None:
 def _cause(event: Event) -> str:
     match event:
         case Apply():
-            names = [intake.full_name(item) for item in event.objects]
+            names = [intake.full_name(item) for item in intake.in_order(event.objects)]
             return f"apply {names[0]}" + (f" and {len(names) - 1} more" if len(names) > 1 else "") if names else "apply"
         case Delete():
             return f"delete {event.kind}/{event.namespace + '/' if event.namespace else ''}{event.name}"
@@ -166,5 +232,11 @@ def _cause(event: Event) -> str:
             return "set policy"
         case Report():
             return "pods " + ", ".join(f"{one.pod} {one.phase}" for one in event.pods[:3])
+        case Publish():
+            return f"publish {event.beacon}"
+        case Reveal():
+            return f"reveal {event.subject}"
+        case Resolve():
+            return f"resolve {event.run}"
         case Tick():
             return "tick"

@@ -151,7 +151,7 @@ class Pool:
     def forget(self, row: Row) -> None:
         self._stale.pop(row.name, None)
         if row.site is not None:
-            self._set(row.site.fabric, row.order, 0)
+            self.set_size(row.site.fabric, row.order, 0)
 
     def rank(self, pod: int) -> Rank:
         """Domains by how many GPUs they have for pods of exactly this width."""
@@ -165,9 +165,9 @@ class Pool:
 
     def _reread(self, row: Row) -> None:
         assert row.site is not None
-        self._set(row.site.fabric, row.order, row.size(self.kind))
+        self.set_size(row.site.fabric, row.order, row.size(self.kind))
 
-    def _set(self, fabric: str, name: NodeName, size: int) -> None:
+    def set_size(self, fabric: str, name: NodeName, size: int) -> None:
         domain = self.domains.get(fabric)
         if domain is None:
             domain = self.domains[fabric] = Domain()

@@ -11,6 +11,8 @@ docs/concepts/ledger.md for the operator's side. Only what is named here is publ
 
 from tenure.ledger.anchor import Mark, sidecar
 from tenure.ledger.chain import Head, Link
+from tenure.ledger.charges import Charge
+from tenure.ledger.promises import CutRow, PlanRow, PromiseRow, ReservationRow, ResolutionRow, RunRow
 from tenure.ledger.queries import HolderKey, LeaseRow, UsageKey, Which
 from tenure.ledger.reader import Decision, Note, Snapshot
 from tenure.ledger.refusals import Code, LedgerRefused
@@ -21,7 +23,9 @@ __all__ = [
     "CREATE_POINTS",
     "WRITE_POINTS",
     "Accepted",
+    "Charge",
     "Code",
+    "CutRow",
     "Decision",
     "Head",
     "HolderKey",
@@ -32,6 +36,11 @@ __all__ = [
     "Link",
     "Mark",
     "Note",
+    "PlanRow",
+    "PromiseRow",
+    "ReservationRow",
+    "ResolutionRow",
+    "RunRow",
     "Snapshot",
     "Transaction",
     "UsageKey",

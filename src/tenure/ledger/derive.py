@@ -1,4 +1,4 @@
-"""The query tables: what entries say about leases, notes, decisions and owners, laid out for questions.
+"""The query tables: what entries say about leases, notes, decisions, owners and promises, laid out for questions.
 
 They are written in the transaction of the entry they come from and hold nothing that the entries do not,
 so they can be thrown away and filled again (``rebuild``), and ``verify`` compares them with exactly that.
@@ -18,13 +18,35 @@ from tenure.api.budget import Budget
 from tenure.api.core import Namespace
 from tenure.api.meta import OWNER_ANNOTATION
 from tenure.api.run import Run
-from tenure.facts import Closed, Decided, Entry, Lease, Noted, Opened, PutBudget, PutNamespace, PutRun
+from tenure.facts import (
+    Closed,
+    Decided,
+    Entry,
+    Froze,
+    Lease,
+    Noted,
+    Opened,
+    Published,
+    PutBudget,
+    PutNamespace,
+    PutRun,
+    Reservation,
+    Reserved,
+    Resolved,
+)
+from tenure.ledger import promises
 
 TABLES = {
     "leases": "namespace, name",
     "notes": "seq, idx",
     "decisions": "namespace, run, seq, idx",
     "owners": "object, seq",
+    "runs": "namespace, name, uid",
+    "reservations": "namespace, name, uid",
+    "plans": "namespace, name, uid, seq, idx",
+    "resolutions": "subject, seq, idx",
+    "cuts": "run, seq, idx, place",
+    "beacons": "beacon, seq",
 }
 """The derived tables and their keys."""
 
@@ -52,10 +74,20 @@ def apply(db: sqlite3.Connection, entry: Entry) -> None:
                 text = _json.encode(verdict).decode()
                 decision = (namespace, run, entry.seq, index, entry.at, text)
                 db.execute("INSERT INTO decisions VALUES (?,?,?,?,?,?)", decision)
-            case PutRun(object=run) | PutBudget(object=run):
+            case PutRun(object=run):
                 _own(db, run, owner=run.spec.owner, seq=entry.seq)
+                promises.put_run(db, run, seq=entry.seq, at=entry.at)
+            case PutBudget(object=budget):
+                _own(db, budget, owner=budget.spec.owner, seq=entry.seq)
             case PutNamespace(object=namespace):
                 _own(db, namespace, owner=namespace.metadata.annotations.get(OWNER_ANNOTATION, ""), seq=entry.seq)
+            case Reserved(reservation=one):
+                promises.put_reservation(db, one, seq=entry.seq, idx=index, at=entry.at)
+                _own_as_its_run(db, one, seq=entry.seq)
+            case Froze() | Resolved():
+                promises.put_resolution(db, fact, seq=entry.seq, idx=index, at=entry.at)
+            case Published():
+                promises.put_beacon(db, fact, seq=entry.seq)
             case _:
                 pass  # state, which the engine folds; nobody asks the ledger about it
 
@@ -73,6 +105,13 @@ def _own(db: sqlite3.Connection, item: Run | Budget | Namespace, *, owner: str, 
     meta = item.metadata
     about = f"{item.kind}/{meta.namespace}/{meta.name}" if meta.namespace else f"{item.kind}/{meta.name}"
     db.execute(_OWN, {"object": about, "seq": seq, "owner": owner})
+
+
+def _own_as_its_run(db: sqlite3.Connection, one: Reservation, *, seq: int) -> None:
+    sql = "SELECT owner FROM owners WHERE object = ? ORDER BY seq DESC LIMIT 1"
+    found = db.execute(sql, (f"Run/{one.run_key}",)).fetchone()
+    if found is not None:
+        db.execute(_OWN, {"object": f"Reservation/{one.key}", "seq": seq, "owner": found[0]})
 
 
 def _open(db: sqlite3.Connection, lease: Lease, *, seq: int) -> None:

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from tenure.api.lease import Role
-from tenure.facts import Lease
+from tenure.facts import FundingClass, Lease
 from tenure.units import DAY, SECOND, GpuMicros, Instant, format_time
 
 UsageKey = Literal["owner", "payer", "envelope", "sponsor", "run", "node", "day"]
@@ -72,6 +72,7 @@ class Which(TypedDict, total=False):
     envelope: str | None
     payer: str | None
     role: Role | None
+    funding: FundingClass | None
 
 
 class Filter(Struct, frozen=True, kw_only=True):
@@ -85,6 +86,7 @@ class Filter(Struct, frozen=True, kw_only=True):
     envelope: str | None = None
     payer: str | None = None
     role: Role | None = None
+    funding: FundingClass | None = None
 
     def terms(self) -> list[str]:
         return [f"{name} = :{name}" for name, value in self.values().items() if value is not None]
@@ -126,7 +128,7 @@ class Period(Struct, frozen=True, kw_only=True):
 def leases(db: sqlite3.Connection, which: Filter, when: Period, *, newest: bool, limit: int | None) -> list[LeaseRow]:
     """Leases that match, in the order they were opened; ``newest`` turns the order round."""
     way = "DESC" if newest else "ASC"
-    sql = f"{_select(_LEASE, which, when)} ORDER BY seq {way}, namespace {way}, name {way} LIMIT :limit"
+    sql = f"{select(_LEASE, which, when)} ORDER BY seq {way}, namespace {way}, name {way} LIMIT :limit"
     values = which.values() | when.values() | {"limit": -1 if limit is None else limit}
     return [_row(row) for row in db.execute(sql, values)]
 
@@ -140,7 +142,7 @@ def usage(
         return _by_day(db, which, when)
     length = "MIN(COALESCE(end, :before), :before) - MAX(start, :since) AS length"
     sql = f"""SELECT key, gpus, SUM(length / {SECOND}), SUM(length % {SECOND})
-              FROM ({_select(f"{_KEYS[by]} AS key, gpus, {length}", which, when, *_sponsored(by))})
+              FROM ({select(f"{_KEYS[by]} AS key, gpus, {length}", which, when, *_sponsored(by))})
               WHERE length > 0 GROUP BY key, gpus ORDER BY key"""
     totals: dict[str, GpuMicros] = {}
     rows = db.execute(sql, which.values() | when.values()).fetchall()
@@ -152,7 +154,7 @@ def usage(
 def concurrency(db: sqlite3.Connection, which: Filter, *, by: HolderKey, at: Instant) -> dict[str, int]:
     """GPUs held at one instant for each value of ``by``, sorted."""
     when = Period(at=at)
-    held = _select(f"{_KEYS[by]} AS key, gpus", which, when, *_sponsored(by))
+    held = select(f"{_KEYS[by]} AS key, gpus", which, when, *_sponsored(by))
     sql = f"SELECT key, SUM(gpus) FROM ({held}) GROUP BY key ORDER BY key"
     rows = db.execute(sql, which.values() | when.values()).fetchall()
     return dict(msgspec.convert(rows, list[tuple[str, int]]))
@@ -166,19 +168,19 @@ def attempts(db: sqlite3.Connection, *, namespace: str, run: str) -> int:
 
 
 def _by_day(db: sqlite3.Connection, which: Filter, when: Period) -> dict[str, GpuMicros]:
-    sql = _select("MAX(start, :since), MIN(COALESCE(end, :before), :before), gpus", which, when)
+    sql = select("MAX(start, :since), MIN(COALESCE(end, :before), :before), gpus", which, when)
     totals: dict[int, GpuMicros] = {}
     for row in db.execute(sql, which.values() | when.values()):
         start, end, gpus = msgspec.convert(row, tuple[int, int, int])
-        for day, length in _days(start, end):
+        for day, length in days(start, end):
             totals[day] = totals.get(day, 0) + gpus * length
     return {format_time(day * DAY)[:10]: totals[day] for day in sorted(totals)}
 
 
-def _days(start: Instant, end: Instant) -> Iterator[tuple[int, int]]:
+def days(start: Instant, end: Instant) -> Iterator[tuple[int, int]]:
     """Cut ``[start, end)`` at UTC midnights.
 
-    >>> list(_days(DAY - 10, 2 * DAY + 5)) == [(0, 10), (1, DAY), (2, 5)]
+    >>> list(days(DAY - 10, 2 * DAY + 5)) == [(0, 10), (1, DAY), (2, 5)]
     True
     """
     while start < end:
@@ -188,7 +190,7 @@ def _days(start: Instant, end: Instant) -> Iterator[tuple[int, int]]:
         start = cut
 
 
-def _select(columns: str, which: Filter, when: Period, *terms: str) -> str:
+def select(columns: str, which: Filter, when: Period, *terms: str) -> str:
     """The open half and the closed half of the leases: each has its own indexes (schema.sql)."""
     common = [*which.terms(), *terms]
     halves = [when.opened()] if when.open_only else [when.opened(), when.closed()]

@@ -1,4 +1,4 @@
-"""What can be asked of a ledger: entries, leases, usage, notes, decisions, the last good snapshot.
+"""What can be asked of a ledger: entries, leases, usage, notes, decisions, promises, the last good snapshot.
 
 Entries are the truth and are checked as they are read. The other answers come from the query tables
 (``tenure.ledger.derive``); none of them looks at more of the history than the question covers.
@@ -17,8 +17,10 @@ import msgspec
 from msgspec import Struct
 
 from tenure.facts import Entry, Verdict
-from tenure.ledger import chain, queries
+from tenure.ledger import chain, promises, queries
 from tenure.ledger.chain import Head, Link
+from tenure.ledger.charges import Charge, charges
+from tenure.ledger.promises import CutRow, PlanRow, PromiseRow, ReservationRow, ResolutionRow, RunRow
 from tenure.ledger.queries import Filter, HolderKey, LeaseRow, Period, UsageKey, Which
 from tenure.ledger.refusals import Code, refused, translated
 from tenure.units import GpuMicros, Instant
@@ -102,7 +104,8 @@ class Reader:
         """Leases that match everything given, in the order they were opened (``newest``: the other way).
 
         ``at``: held at that instant. ``since``, ``until``: held at some time in ``[since, until)``. Further
-        keywords: ``namespace``, ``run``, ``node``, ``owner``, ``budget``, ``envelope``, ``payer``, ``role``.
+        keywords: ``namespace``, ``run``, ``node``, ``owner``, ``budget``, ``envelope``, ``payer``, ``role``,
+        ``funding``.
         """
         when = Period(at=at, since=since, until=until, open_only=open_only)
         with self._asking() as db:
@@ -122,6 +125,14 @@ class Reader:
         """GPUs held at one instant, past or present, for each ``by``; keys and keywords as in ``usage``."""
         with self._asking() as db:
             return queries.concurrency(db, Filter(**which), by=by, at=at)
+
+    def charges(self, *, since: Instant, until: Instant, **which: Unpack[Which]) -> list[Charge]:
+        """What each envelope paid for each run on each day of ``[since, until)``, in each class and role, sorted.
+
+        Keywords as in ``leases``. The sum over all of them is the sum of ``usage`` by anything.
+        """
+        with self._asking() as db:
+            return charges(db, Filter(**which), since=since, until=until)
 
     def attempts(self, namespace: str, run: str) -> int:
         """The highest attempt that any lease of a run of that name ever had; 0 if there was none."""
@@ -144,6 +155,50 @@ class Reader:
         with self._asking() as db:
             rows = db.execute(sql, (namespace, run, -1 if limit is None else limit)).fetchall()
             return [_decision(row) for row in rows]
+
+    def submissions(self, namespace: str, run: str) -> list[RunRow]:
+        """Every Run that ever had this name, the oldest first."""
+        with self._asking() as db:
+            return promises.runs(db, namespace=namespace, name=run)
+
+    def reservations(
+        self, *, namespace: str | None = None, run: str | None = None, name: str | None = None, live: bool = False
+    ) -> list[ReservationRow]:
+        """Reservations, each with its last record, in the order they were made; ``live``: neither Released nor
+        Canceled."""
+        with self._asking() as db:
+            return promises.reservations(db, namespace=namespace, run=run, name=name, live=live)
+
+    def plans(self, namespace: str, run: str) -> list[PlanRow]:
+        """How the reservations of a run changed, in order."""
+        with self._asking() as db:
+            return promises.plans(db, namespace=namespace, run=run)
+
+    def resolutions(self, subject: str | None = None) -> list[ResolutionRow]:
+        """What was frozen and resolved, in order: all of it, or for one subject (``Reservation/ns/name``, or
+        ``Budget/name`` with or without ``/envelope``)."""
+        with self._asking() as db:
+            return promises.resolutions(db, subject=subject)
+
+    def resolutions_of(self, namespace: str, run: str) -> list[ResolutionRow]:
+        """What was frozen and resolved for the reservations of a run."""
+        with self._asking() as db:
+            return promises.run_resolutions(db, namespace=namespace, run=run)
+
+    def cuts(self, namespace: str, run: str) -> list[CutRow]:
+        """What a run lost to the resolver, in order."""
+        with self._asking() as db:
+            return promises.cuts(db, run=f"{namespace}/{run}")
+
+    def beacons(self, at_seq: int) -> dict[str, str]:
+        """The first value of each custodian's chain, as it was published by an entry."""
+        with self._asking() as db:
+            return promises.beacons(db, at_seq=at_seq)
+
+    def promises(self, *, since: Instant, until: Instant) -> list[PromiseRow]:
+        """What the runs that started in ``[since, until)`` out of a reservation had been promised."""
+        with self._asking() as db:
+            return promises.promises(db, since=since, until=until)
 
     def snapshot(self) -> Snapshot | None:
         """The newest snapshot that belongs to this chain and is undamaged. None only costs time."""

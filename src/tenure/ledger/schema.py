@@ -2,7 +2,8 @@
 
 Because creating and upgrading are the same walk, a fresh file and an upgraded one cannot differ. Step *n*
 leads to ``user_version`` *n*. A step may change the derived tables freely: it drops them, makes them anew
-and says ``rebuild=True``, and they are filled again from the entries. It never touches the entries.
+and says ``rebuild=True``, and they are filled again from the entries, once, after the last step. It never
+touches the entries.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class Step(Struct, frozen=True, kw_only=True):
 STEPS: tuple[Step, ...] = (
     Step(file="schema.sql"),
     Step(file="schema_2.sql", rebuild=True),  # owners, and the outbox of the notifier
+    Step(file="schema_3.sql", rebuild=True),  # runs, reservations and resolutions
 )
 
 
@@ -63,7 +65,10 @@ def upgrade(db: sqlite3.Connection, *, path: Path) -> None:
     db.execute("BEGIN IMMEDIATE")
     try:
         # Read again: another process may have upgraded it while we waited for the lock.
-        _take(db, STEPS, after=check(db, path=path))
+        found = check(db, path=path)
+        _take(db, STEPS, after=found)
+        if any(step.rebuild for step in STEPS[found:]):  # once: what fills the tables knows only their newest shape
+            derive.rebuild(db, (link.entry for link in chain.walk(db, path=path, after=0)))
         db.execute("COMMIT")
     finally:
         if db.in_transaction:
@@ -85,12 +90,10 @@ def statements(text: str) -> Iterator[str]:
 
 
 def _take(db: sqlite3.Connection, steps: Sequence[Step], *, after: int) -> None:
-    for version, step in list(enumerate(steps, start=1))[after:]:
+    for step in steps[after:]:
         for statement in statements(step.text()):
             db.execute(statement)
-        if step.rebuild:
-            derive.rebuild(db, (link.entry for link in chain.walk(db, path=Path(), after=0)))
-        db.execute(f"PRAGMA user_version = {version}")
+    db.execute(f"PRAGMA user_version = {len(steps)}")
 
 
 def _pragma(db: sqlite3.Connection, name: str) -> int:

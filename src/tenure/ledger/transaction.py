@@ -49,16 +49,18 @@ class Transaction:
             for link in chain.walk(self._db, path=self._path, after=seq):
                 yield link.entry
 
-    def append(self, *, at: Instant, cause: str, facts: Iterable[Fact]) -> Entry:
+    def append(self, *, at: Instant, cause: str, facts: Iterable[Fact], decided: bool = True) -> Entry:
         """Append one entry: effective, together with the others of this transaction, when the block ends.
 
-        Returns the entry as a reader will see it. ``at`` must not be earlier than the head's.
+        Returns the entry as a reader will see it. ``at`` must not be earlier than the head's. Without ``decided`` the
+        facts are only recorded, for somebody else to decide on.
         """
         self._alive()
         seq = self.head.seq + 1
         if at < self.head.at:
             raise ValueError(f"entry {seq} at {at} would be earlier than entry {seq - 1} at {self.head.at}")
-        body = encode_entry(Entry(seq=seq, at=at, cause=cause, facts=tuple(facts), prev=self.head.hash))
+        entry = Entry(seq=seq, at=at, cause=cause, facts=tuple(facts), prev=self.head.hash, decided=decided)
+        body = encode_entry(entry)
         entry = _readable(body)
         self._hook("before-append")
         self._store(entry, body)

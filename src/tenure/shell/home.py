@@ -1,19 +1,37 @@
 """A fleet that decides: the engine's state, the store that holds the truth, and the executor that makes it happen.
 
     events -> step (pure) -> facts -> one commit -> fold -> executor -> reports -> events
+                                                          -> custodians -> reveals -> events
 
 A decision counts when its commit returns. If the commit fails, the state is thrown away and built again from what is
 stored: whatever was really committed is there, whatever was not never happened. Other processes may append to the same
-store; every decision is made inside a transaction, on a state that has first taken in what they wrote.
+store; every decision is made inside a transaction, on a state that has first taken in what they wrote. An entry tells
+whether it was decided on or only recorded, so everybody who folds it knows what is left to decide.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from tenure.engine import Apply, Event, Outcome, Report, Sighting, State, Tick, dump, load, next_wake, render, step
+from tenure.engine import (
+    Apply,
+    Event,
+    Outcome,
+    Report,
+    Reveal,
+    Sighting,
+    State,
+    Tick,
+    dump,
+    load,
+    next_wake,
+    render,
+    settle,
+    step,
+)
 from tenure.engine.state import PodRow, RunRow
 from tenure.facts import Cleared, Ending, Entry, Fact, Placed, Seen
+from tenure.shell.custodian import Custodian
 from tenure.shell.executor import Attentive, Executor, PodReport, PodWork
 from tenure.shell.store import Store, Writing
 from tenure.units import Instant, Micros
@@ -40,19 +58,28 @@ def _rebuilt(store: Store) -> tuple[State, int, int]:
 
 
 def fold_entry(state: State, entry: Entry) -> None:
+    """Let an entry be so: its facts, and (if it was decided) that nothing is left to be decided."""
     for fact in entry.facts:
         state.fold(fact, entry.at)
     state.now = max(state.now, entry.at)
+    if entry.decided:
+        settle(state)
 
 
 class Home:
     """One process's hold on a fleet."""
 
     def __init__(
-        self, store: Store, executor: Executor | None = None, *, watch: Callable[[Entry], None] | None = None
+        self,
+        store: Store,
+        executor: Executor | None = None,
+        *,
+        custodians: Iterable[Custodian] = (),
+        watch: Callable[[Entry], None] | None = None,
     ) -> None:
         self.store = store
         self.executor = executor
+        self.custodians = tuple(custodians)
         self.watch = watch
         self.state, self.seq, self._imaged = _rebuilt(store)
         self._stale = False
@@ -102,20 +129,53 @@ class Home:
             event = Apply(
                 event.objects, {key: self.store.attempts(*key.split("/")) for key in _new_runs(self.state, event)}
             )
+        self.state.head = tx.head.hash
         outcome = step(self.state, event, now=now, decide=decide)
-        if outcome.facts:
-            self._took(tx.append(at=self.state.now, cause=outcome.cause, facts=outcome.facts))
+        if outcome.facts or outcome.looked:
+            self._took(tx.append(at=self.state.now, cause=outcome.cause, facts=outcome.facts, decided=decide))
         return outcome
 
     # -- driving --
 
     def drive(self, *, now: Instant) -> None:
         """Let time pass up to ``now``: fire timers, look at pods, decide, until nothing changes."""
-        if self.seq != self.store.head.seq or self._has_work(now):
-            self.handle(Tick(), now=now)
-        while reports := self._look(now):
+        self._catch_up_alone()
+        while self._reported(now) or self._ticked(now) or self._revealed(now):
+            pass
+
+    def _catch_up_alone(self) -> None:
+        """Take in what others wrote, without deciding on it yet."""
+        if self.seq != self.store.head.seq and not self._stale:
+            self.handle(now=self.state.now)
+
+    def _ticked(self, now: Instant) -> bool:
+        """Decide on what is on the agenda, and let timers fire."""
+        if not self._has_work(now):
+            return False
+        self.handle(Tick(), now=now)
+        return True
+
+    def _reported(self, now: Instant) -> bool:
+        """Take in what became of pods, before timers: what ended just now is free for whoever starts just now."""
+        reports = self._look(now)
+        if reports:
             seen = tuple(Sighting(one.key, one.phase, one.code, one.message, one.at) for one in reports)
             self.handle(Report(seen), now=now)
+        return bool(reports)
+
+    def _revealed(self, now: Instant) -> bool:
+        """Ask the custodians about the draws that wait, now that these are committed; False if that changes nothing.
+
+        After a crash they are asked again, and give the same answers.
+        """
+        for subject, froze in sorted(self.state.draws.items()):
+            answers = {one.beacon: one.answer(froze.intent) for one in self.custodians}
+            reveals = {
+                beacon.id: value for beacon in froze.intent.beacons if (value := answers.get(beacon.id)) is not None
+            }
+            if len(reveals) == len(froze.intent.beacons) and self.handle(Reveal(subject, reveals), now=now)[0].facts:
+                return True
+        return False
 
     def next_wake(self) -> Instant | None:
         """When to drive again though nothing happens; None if only an event can change anything."""
@@ -125,8 +185,7 @@ class Home:
     def _has_work(self, now: Instant) -> bool:
         agenda = self.state.agenda
         due = agenda.next()
-        waits = agenda.flavors or agenda.runs or agenda.elastic or agenda.room or agenda.funds
-        return bool(waits or self._stale) or (due is not None and due <= now)
+        return agenda.pending or bool(agenda.funds) or self._stale or (due is not None and due <= now)
 
     def _look(self, now: Instant) -> list[PodReport]:
         """Call the executor: with what changed if that is all it needs to hear, else with everything."""

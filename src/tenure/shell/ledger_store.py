@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 
-from tenure.facts import Entry, Lease
+from tenure.facts import Entry, Froze, Lease, Reservation, Resolved
 from tenure.ledger import Head, Ledger, Snapshot
 from tenure.shell.store import Writing
 from tenure.units import Instant
@@ -41,3 +41,11 @@ class LedgerStore:
 
     def lease_history(self) -> Iterable[tuple[Lease, Instant | None, str | None]]:
         return ((row.lease, row.end, row.closure) for row in self.ledger.leases())
+
+    def reservation_history(self) -> Iterable[tuple[Reservation, Froze | Resolved | None]]:
+        last = {(row.subject, row.uid): row.fact for row in self.ledger.resolutions()}
+        rows = (row.reservation for row in self.ledger.reservations())
+        return [(one, last.get((f"Reservation/{one.key}", one.uid))) for one in rows]
+
+    def resolution_history(self) -> Iterable[Froze | Resolved]:
+        return [row.fact for row in self.ledger.resolutions()]

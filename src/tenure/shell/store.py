@@ -12,7 +12,20 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from tenure.facts import GENESIS, Closed, Entry, Fact, Lease, Opened, encode_entry, entry_hash
+from tenure.facts import (
+    GENESIS,
+    Closed,
+    Entry,
+    Fact,
+    Froze,
+    Lease,
+    Opened,
+    Reservation,
+    Reserved,
+    Resolved,
+    encode_entry,
+    entry_hash,
+)
 from tenure.units import Instant
 
 
@@ -40,7 +53,7 @@ class Writing(Protocol):
     @property
     def head(self) -> HeadLike: ...
     def since(self, seq: int) -> Iterator[Entry]: ...
-    def append(self, *, at: Instant, cause: str, facts: Iterable[Fact]) -> Entry: ...
+    def append(self, *, at: Instant, cause: str, facts: Iterable[Fact], decided: bool = True) -> Entry: ...
     def save_snapshot(self, body: bytes) -> None: ...
 
 
@@ -58,6 +71,14 @@ class Store(Protocol):
     def snapshot(self) -> SnapshotLike | None: ...
     def lease_history(self) -> Iterable[tuple[Lease, Instant | None, str | None]]:
         """Every lease there ever was, with its end and closure if it is closed."""
+        ...
+
+    def reservation_history(self) -> Iterable[tuple[Reservation, Froze | Resolved | None]]:
+        """Every reservation there ever was: its last record, and the last that the resolver did for it."""
+        ...
+
+    def resolution_history(self) -> Iterable[Froze | Resolved]:
+        """Everything that the resolver froze and did, in order, also for budgets."""
         ...
 
 
@@ -83,6 +104,10 @@ class MemoryStore:
         self.log: list[Entry] = []
         self._leases: dict[str, tuple[Lease, Instant | None, str | None]] = {}
         self._attempts: dict[tuple[str, str], int] = {}
+        self._promises: dict[str, tuple[Reservation, Froze | Resolved | None]] = {}
+        self._newest: dict[str, str] = {}
+        """Of each name, the uid of the reservation that had it last."""
+        self._resolutions: list[Froze | Resolved] = []
 
     @contextmanager
     def write(self) -> Iterator[Writing]:
@@ -108,14 +133,23 @@ class MemoryStore:
         assert self.keep, "this store was told to keep no entries"
         return self._leases.values()
 
+    def reservation_history(self) -> Iterable[tuple[Reservation, Froze | Resolved | None]]:
+        assert self.keep, "this store was told to keep no entries"
+        return self._promises.values()
+
+    def resolution_history(self) -> Iterable[Froze | Resolved]:
+        assert self.keep, "this store was told to keep no entries"
+        return self._resolutions
+
     def snapshot(self) -> SnapshotLike | None:
         return None
 
     def save_snapshot(self, body: bytes) -> None:
         """Memory needs none."""
 
-    def append(self, *, at: Instant, cause: str, facts: Iterable[Fact]) -> Entry:
-        entry = Entry(seq=self.head.seq + 1, at=at, cause=cause, facts=tuple(facts), prev=self.head.hash)
+    def append(self, *, at: Instant, cause: str, facts: Iterable[Fact], decided: bool = True) -> Entry:
+        seq, prev = self.head.seq + 1, self.head.hash
+        entry = Entry(seq=seq, at=at, cause=cause, facts=tuple(facts), prev=prev, decided=decided)
         self.head = _Head(entry.seq, entry_hash(encode_entry(entry)), at)
         self._count(entry)
         if self.keep:
@@ -126,6 +160,7 @@ class MemoryStore:
         """A transaction that failed leaves nothing."""
         log, self.log, self.head = self.log[:kept], [], head
         self._leases, self._attempts = {}, {}
+        self._promises, self._newest, self._resolutions = {}, {}, []
         for entry in log:
             self._count(entry)
             self._keep(entry)
@@ -147,3 +182,12 @@ class MemoryStore:
                 for name in fact.leases:
                     key = f"{fact.namespace}/{name}"
                     self._leases[key] = (self._leases[key][0], fact.end, fact.reason)
+            elif isinstance(fact, Reserved):
+                one = fact.reservation
+                self._newest[f"Reservation/{one.key}"] = one.uid
+                self._promises[one.uid] = (one, self._promises[one.uid][1] if one.uid in self._promises else None)
+            elif isinstance(fact, Froze | Resolved):
+                self._resolutions.append(fact)
+                uid = self._newest.get(fact.subject)
+                if uid is not None:
+                    self._promises[uid] = (self._promises[uid][0], fact)

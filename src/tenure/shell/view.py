@@ -6,6 +6,7 @@ from typing import Any
 
 from tenure.api.meta import to_wire
 from tenure.engine import State, render
+from tenure.engine.shown import Risks
 from tenure.engine.words import Words
 from tenure.shell.home import Home
 from tenure.units import Instant, format_time
@@ -14,20 +15,32 @@ from tenure.units import Instant, format_time
 def snapshot(home: Home, *, now: Instant) -> dict[str, Any]:
     """The whole world, sorted by namespace and name."""
     history = sorted(home.store.lease_history(), key=lambda row: (row[0].namespace, row[0].name))
+    promises = sorted(home.store.reservation_history(), key=lambda row: (row[0].namespace, row[0].name, row[0].made))
+    words = Words(home.state, now=now)
     return {
-        **objects(home.state, now=now),
+        **objects(home.state, now=now, words=words),
+        "reservations": [
+            to_wire(render.reservation(home.state, one, now=now, resolution=resolution, words=words))
+            for one, resolution in promises
+        ],
         "leases": [to_wire(render.lease(lease, end=end, closure=closure)) for lease, end, closure in history],
     }
 
 
-def objects(state: State, *, now: Instant) -> dict[str, Any]:
-    """All but the leases' history."""
-    words = Words(state, now=now)
+def objects(state: State, *, now: Instant, words: Words | None = None) -> dict[str, Any]:
+    """All but what is over: closed leases, and reservations that were Released or Canceled."""
+    words, risks = words or Words(state, now=now), Risks(state)
     return {
         "now": format_time(now),
         "budgets": [to_wire(render.budget(state, state.budgets[name], now=now)) for name in sorted(state.budgets)],
-        "runs": [to_wire(render.run(state, state.runs[key], now=now, words=words)) for key in _sorted(state.runs)],
-        "reservations": [],
+        "runs": [
+            to_wire(render.run(state, state.runs[key], now=now, words=words, risks=risks))
+            for key in _sorted(state.runs)
+        ],
+        "reservations": [
+            to_wire(render.reservation(state, one, now=now, words=words))
+            for one in sorted(state.reservations.values(), key=lambda one: (one.namespace, one.name))
+        ],
         "leases": [to_wire(render.lease(state.leases[key])) for key in _sorted(state.leases)],
         "pods": [
             to_wire(render.pod(state.runs[state.pods[key].pod.run_key], state.pods[key], state.policy.gpu_resource))

@@ -17,9 +17,10 @@ from tenure.api.decode import read_tree
 from tenure.api.errors import FieldError
 from tenure.api.meta import ObjectMeta, to_wire
 from tenure.api.validate import ApiObject
-from tenure.engine import Apply, Delete, Event, SetPolicy
+from tenure.engine import Apply, Delete, Event, Publish, SetPolicy
 from tenure.engine.topology import FENCE_TAINT
 from tenure.facts import Entry, Noted
+from tenure.shell.custodian import SimulatedCustodian
 from tenure.shell.home import Home
 from tenure.shell.simulated import SimulatedExecutor
 from tenure.shell.view import snapshot
@@ -50,7 +51,9 @@ class Player:
             for step in scenario.steps
             if isinstance(step.body, WorkloadAct)
         )
+        self.custodian = SimulatedCustodian(scenario.policy.draw_secret)
         self.home = make_home(self.executor)
+        self.home.custodians = (self.custodian,)
         self.home.watch = self._watch
         self.settled = settled
         self.now = scenario.start
@@ -79,6 +82,7 @@ class Player:
 
     def _begin(self) -> None:
         self._handle(SetPolicy(self.scenario.policy))
+        self._handle(Publish(self.custodian.beacon, self.custodian.root))
         self._handle(Apply(self.scenario.nodes))
         self._apply(self.scenario.objects)
         self._settle()

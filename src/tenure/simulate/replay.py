@@ -19,11 +19,13 @@ from tenure.api.budget import Budget
 from tenure.api.core import Namespace, Node
 from tenure.api.policy import Policy
 from tenure.api.run import Run
-from tenure.engine import Apply, SetPolicy
+from tenure.engine import Apply, Publish, SetPolicy
 from tenure.engine.state import RunRow
+from tenure.shell.custodian import SimulatedCustodian
 from tenure.shell.home import Home
 from tenure.shell.simulated import SimulatedExecutor
 from tenure.shell.store import MemoryStore
+from tenure.simulate.replay_promises import Promises
 from tenure.simulate.replay_room import Fragmentation, Room
 from tenure.simulate.replay_watch import SHOWN_MAX, Audit, Cut, Watch
 from tenure.simulate.replay_world import Declare, run_of
@@ -81,6 +83,7 @@ class Replayed(Struct, frozen=True, kw_only=True, rename="camel"):
     summary: Summary
     fragmentation: Fragmentation
     cuts: tuple[Cut, ...]
+    promises: Promises
     unstarted: tuple[Unstarted, ...]
     refused: tuple[str, ...]
     """Why objects were not even taken in, the first few."""
@@ -134,6 +137,9 @@ class Replay:
 
     def _begin(self) -> None:
         self.home.handle(SetPolicy(self.setting.policy), now=START)
+        custodian = SimulatedCustodian(self.setting.policy.draw_secret)
+        self.home.custodians = (custodian,)
+        self.home.handle(Publish(custodian.beacon, custodian.root), now=START)
         self.home.handle(Apply(self.setting.nodes), now=START)
         self._apply(self.setting.objects, now=START)
         self.home.drive(now=START)
@@ -189,6 +195,7 @@ class Replay:
             summary=watch.tally.summary(),
             fragmentation=self.room.result(until=self._horizon),
             cuts=watch.cuts,
+            promises=watch.promised.result(),
             unstarted=tuple(self._unstarted()),
             refused=tuple(self._refused),
             audit=watch.audit,

@@ -14,7 +14,8 @@ from typing import Any
 from msgspec import Struct
 
 from tenure.audit import Auditor
-from tenure.facts import Closed, Entry, Moved, Opened, Placed
+from tenure.facts import Closed, Entry, Moved, Opened, Placed, Reserved
+from tenure.simulate.replay_promises import Promised
 from tenure.simulate.stats import Tally
 from tenure.simulate.trace import Job
 from tenure.units import Instant
@@ -53,6 +54,7 @@ class Watch:
         """Jobs that have not started yet, by the key of their run."""
         self.counts: Counter[str] = Counter()
         self.audit_seconds = 0.0
+        self.promised = Promised()
         self._held: dict[str, int] = {}
         self._cuts: Counter[str] = Counter()
         self._cut_gpus: Counter[str] = Counter()
@@ -124,10 +126,14 @@ class Watch:
         elif phase in ("Completed", "Failed"):
             self.tally.end(completed=phase == "Completed", at=at - self.start)
 
+    def _reserved(self, fact: Reserved, at: Instant) -> None:
+        self.promised.saw(fact.reservation)
+
 
 _FOLDS: dict[type, Callable[[Watch, Any, Instant], None]] = {
     Opened: Watch._opened,
     Closed: Watch._closed,
     Placed: Watch._placed,
     Moved: Watch._moved,
+    Reserved: Watch._reserved,
 }

@@ -19,6 +19,12 @@ from tenure.simulate.stats import Waits
 NAMES = {"tenure": "Tenure", "fifo": "FIFO", "easy": "EASY backfill"}
 LONG_NAMES = {"fifo": "strict first come, first served", "easy": "EASY backfill"}
 OWNERS_MAX = 25
+_RESTS = {
+    "all": "all promises",
+    "projected": "declared ends",
+    "window-aligned": "a budget's window",
+    "conservative": "cuts, after notice",
+}
 
 
 def can_plot() -> bool:
@@ -71,6 +77,8 @@ def _body(study: Study) -> Iterator[str]:
             plots.fragmentation(study), _room_sentence(study),
         )  # fmt: skip
     yield _section("Who waited?", "Mean wait by owner.", _owner_table(study))
+    if study.tenure.promises.made:
+        yield _section("Were promises kept?", *_promises(study))
     yield _section("Can these numbers be trusted?", *_trust(study))
     yield _section("How this was made", *_method(study))
 
@@ -215,6 +223,39 @@ def _short(amount: float) -> str:
     if amount < 1:
         return f"{amount * 60:.0f} min"
     return f"{amount:.1f} h" if amount < 1000 else f"{amount / 24:.1f} d"
+
+
+# --- promises ---------------------------------------------------------------------------------------------------------
+
+
+def _promises(study: Study) -> Iterator[str]:
+    kept = study.tenure.promises
+    yield (
+        "A job that cannot start at once is promised a start, worked out from what running jobs say about their ends "
+        f"and from earlier promises. {_count(kept.made, 'promise')} {'was' if kept.made == 1 else 'were'} made: "
+        f"{_count(kept.kept, 'job')} started at that instant or earlier, {kept.missed:,} later; "
+        f"{kept.moved_later:,} were moved to a later start on the way."
+    )
+    head = "<th>Rests on</th><th>Starts</th><th>Mean</th><th>Half within</th><th>90 % within</th><th>Latest</th>"
+    rows = "".join(
+        f"<tr><th>{escape(_RESTS.get(name, name))}</th><td>{one.starts:,}</td>"
+        + "".join(f"<td>{_late(hours)}</td>" for hours in (one.mean, one.p50, one.p90, one.max))
+        + "</tr>"
+        for name, one in kept.error_hours.items()
+    )
+    if rows:
+        yield "How far the real start was from the first promise:"
+        yield f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _late(hours: float) -> str:
+    """
+    >>> _late(0.0), _late(-0.5), _late(2.0)
+    ('on time', '30 min early', '2.0 h late')
+    """
+    if not hours:
+        return "on time"
+    return f"{_short(abs(hours))} {'late' if hours > 0 else 'early'}"
 
 
 # --- trust ------------------------------------------------------------------------------------------------------------

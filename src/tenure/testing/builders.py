@@ -75,6 +75,7 @@ def envelope(
     end: str | None = None,
     sharing: Literal["Family", "None"] = "Family",
     early: bool = False,
+    reservable: bool = True,
     lends_to: Iterable[str] | None = None,
     lends: int | None = None,
     lends_hours: int | None = None,
@@ -93,7 +94,7 @@ def envelope(
         start=None if start is None else format_time(at(start)),
         end=None if end is None else format_time(at(end)),
         sharing=sharing,
-        pre_activation=PreActivation(allow_admission=early),
+        pre_activation=PreActivation(allow_admission=early, allow_reservations=reservable),
         lending=lending,
     )
 

@@ -31,7 +31,9 @@ from tenure.engine import (
     Delete,
     Event,
     Outcome,
+    Publish,
     Report,
+    Reveal,
     SetPolicy,
     Sighting,
     State,
@@ -56,6 +58,7 @@ from tenure.facts import (
     encode_entry,
     entry_hash,
 )
+from tenure.shell.custodian import Custodian, SimulatedCustodian
 from tenure.testing.builders import FENCE, START
 from tenure.units import Instant, parse_duration
 
@@ -71,14 +74,20 @@ class End(NamedTuple):
 class Fleet:
     """An engine, its entries, and the auditor beside it."""
 
-    def __init__(self, *objects: Applied, policy: Policy | None = None, name: str = "test") -> None:
+    def __init__(
+        self, *objects: Applied, policy: Policy | None = None, name: str = "test", secret: str | None = None
+    ) -> None:
+        """With a ``secret`` there is a custodian, who answers at once when a draw is frozen."""
         self.state = State(name)
+        self.custodian = None if secret is None else SimulatedCustodian(secret)
         self.now: Instant = START
         self.entries: list[Entry] = []
         self.auditor = Auditor()
         self._hash = GENESIS
         if policy is not None:
             self.handle(SetPolicy(policy))
+        if self.custodian is not None:
+            self.handle(Publish(self.custodian.beacon, self.custodian.root))
         if objects:
             self.apply(*objects)
 
@@ -86,10 +95,18 @@ class Fleet:
 
     def handle(self, event: Event, *, decide: bool = True) -> Outcome:
         """One event at the present instant; its facts become an entry."""
+        self.state.head = self._hash
         outcome = step(self.state, event, now=self.now, decide=decide)
-        if outcome.facts:
-            self._record(outcome)
+        if outcome.facts or outcome.looked:
+            self._record(outcome, decided=decide)
+        if self.custodian is not None and outcome.facts:
+            self.reveal(self.custodian)
         return outcome
+
+    def reveal(self, custodian: Custodian) -> None:
+        """The custodian answers every draw that waits."""
+        for subject, froze in sorted(self.state.draws.items()):
+            self.handle(Reveal(subject, {custodian.beacon: custodian.answer(froze.intent) or ""}))
 
     def apply(self, *objects: Applied) -> Outcome:
         """Apply objects that must be taken."""
@@ -274,13 +291,14 @@ class Fleet:
 
     # -- the auditor --
 
-    def _record(self, outcome: Outcome) -> None:
+    def _record(self, outcome: Outcome, *, decided: bool) -> None:
         entry = Entry(
             seq=len(self.entries) + 1,
             at=self.state.now,
             cause=outcome.cause,
             facts=outcome.facts,
             prev=self._hash,
+            decided=decided,
         )
         body = encode_entry(entry)
         self._hash = entry_hash(body)
@@ -294,6 +312,7 @@ class Fleet:
         if settled:
             outcome = step(self.state, Tick(), now=self.now)
             _insist(settled_pass_wrote(outcome.facts, at=self.now))
+            assert not outcome.looked, "there was something to decide on"
 
 
 def _insist(violations: Iterable[Violation]) -> None:

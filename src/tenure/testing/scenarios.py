@@ -45,8 +45,10 @@ class Watcher:
             self.seq = entry.seq
         found += self.auditor.check(now, settled=True)
         assert not found, "\n".join(map(str, found))
-        again = step(load(dump(home.state)), Tick(), now=now).facts
-        started = [fact for fact in again if isinstance(fact, Opened)]
+        again = load(dump(home.state))
+        assert not step(again, Tick(), now=now).facts, "rebuilt, the world is not settled"
+        again.mark_all()
+        started = [fact for fact in step(again, Tick(), now=now).facts if isinstance(fact, Opened)]
         assert not started, f"looked at anew, something could have started: {started}"
         self.passes += 1
 
@@ -86,7 +88,8 @@ def _used(state: dict[str, Any]) -> dict[str, float | int]:
 
 def _lease(lease: dict[str, Any], offset: Callable[[str], str]) -> str:
     spec, status = lease["spec"], lease["status"]
-    end = f"to {offset(status['endTime'])} {status['closureReason']}" if status["closed"] else "on"
+    # The seed of a draw is another one whenever an entry before it is worded otherwise; who was drawn is what counts.
+    end = f"to {offset(status['endTime'])} {status['closureReason'].partition('(')[0]}" if status["closed"] else "on"
     return (
         f"{lease['metadata']['name']} {spec['slice']['role']} {_ranges(spec['slice']['gpus'])} of "
         f"{spec['slice']['nodes'][0]} paid by {spec['paidByBudget']}/{spec['paidByEnvelope']}, "

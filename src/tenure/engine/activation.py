@@ -1,0 +1,441 @@
+"""When the start of a reservation has come and machines are short: who gives way for it (SPEC 7, 8).
+
+A reservation that nothing known would serve in time is planned on cuts: the slice that a dry run of the resolver frees
+most cheaply, after the notice of one activation lead. When its start comes, the same resolver runs for real, in the
+domains of that slice only. What suffices without a lottery is cut at once, and held for the run until it can start; a
+lottery is frozen first and drawn when its custodians have revealed. Nothing is cut if all of it would not be enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fractions import Fraction
+from heapq import nsmallest
+from itertools import islice
+
+import msgspec
+from msgspec import Struct
+
+from tenure.draw import ReservationRef, Result
+from tenure.engine import cuts, promise, resolver
+from tenure.engine.cuts import Proposal, Scope, Trial
+from tenure.engine.forecast import Search, slice_of, world_at
+from tenure.engine.future import Future
+from tenure.engine.horizon import Place
+from tenure.engine.odds import decimal
+from tenure.engine.pack import unplaced
+from tenure.engine.plan import Plan, World, make_plan, place_of
+from tenure.engine.state import GRACE, RunRow, State
+from tenure.engine.topology import Location
+from tenure.engine.turn import Turn
+from tenure.facts import Cut, Forecast, Froze, Lease, Reason, Reservation, Slice, Trigger
+from tenure.units import FOREVER, SECOND, Instant, Micros, format_time, parse_duration
+
+Domains = frozenset[tuple[Location, str]]
+TARGETS_MAX = 16
+"""Domains that are tried for the cheapest cuts."""
+
+STARTS_MAX = 8
+"""Later instants that are tried for a start after cuts."""
+
+
+def may_cut(row: RunRow) -> bool:
+    """Whether others may be cut for a run: not for one that was cut, nor for work that gives way to everybody."""
+    return not row.life.cut and not row.run.spec.opportunistic
+
+
+class Way(Struct, frozen=True):
+    """A way to make room: where, what would be cut, the plan that then binds, and what was missing."""
+
+    domains: Domains
+    scope: Scope
+    proposal: Proposal
+    plan: Plan
+    deficit: int
+
+    @property
+    def price(self) -> tuple[int, int, list[tuple[Location, str]]]:
+        """Fewest cuts, then fewest GPUs cut, then name."""
+        all_cuts = (*self.proposal.cuts, *self.proposal.victims)
+        return len(all_cuts), sum(cut.gpus for cut in all_cuts), sorted(self.domains)
+
+
+class Target:
+    """A run that needs room in some domains, at some instant."""
+
+    def __init__(
+        self, state: State, row: RunRow, domains: Domains, *, now: Instant, at: Instant, paid: Slice | None = None
+    ) -> None:  # fmt: skip
+        self.state, self.row, self.domains, self.now, self.at = state, row, domains, now, at
+        self.shape = row.demand.shape(row.demand.widths[-1])
+        here = _nodes(state, row.demand.flavor, domains)
+        nodes = frozenset(node for node in here if not _spoken_for(state, row, node, at=at))
+        self.scope = Scope(nodes=nodes, spare=frozenset((row.key,)),
+                           also=frozenset(_overdue(state, paid, at=at) if paid else ()))  # fmt: skip
+        self._laid: tuple[Trial, World] | None = None
+
+    def enough(self, trial: Trial) -> bool:
+        """Whether the run fits and can be paid. That its groups find room is asked first: it costs much less."""
+        return self.deficit(trial) == 0 and isinstance(self.plan(trial), Plan)
+
+    def deficit(self, trial: Trial | None = None) -> int:
+        """GPUs of groups that find no room in these domains."""
+        world = self._world(trial)
+        _, _, finer = place_of(self.row.demand.selector, self.state.policy)
+        left = self.shape
+        for location in sorted({location for location, _ in self.domains}):
+            pool = world.topology.pool(self.row.demand.flavor, location, finer)
+            rest = unplaced(pool, left)
+            if rest is None:
+                return 0
+            left = rest
+        return left.gpus
+
+    def plan(self, trial: Trial | None = None) -> Plan | None:
+        with self.state.horizon.without(trial.gone if trial else ()):  # who is overdue gives its money back as well
+            plan = make_plan(self._world(trial), self.row.demand, now=self.at)
+        return plan if isinstance(plan, Plan) else None
+
+    def plan_after(self, found: tuple[Cut, ...]) -> Plan | None:
+        """The plan once these cuts are made."""
+        with Trial(self.state, self.scope) as trial:
+            trial.cuts.extend(found)
+            trial.go(len(found))
+            return self.plan(trial)
+
+    def _world(self, trial: Trial | None) -> World:
+        """The world of a trial is made once, and then follows what the trial lays out and takes back."""
+        if trial is None or self._laid is None or self._laid[0] is not trial:
+            world = world_at(self.state, now=self.now, at=self.at, length=self.row.demand.duration,
+                             domains=self.domains, without=trial.gone if trial else {})  # fmt: skip
+            self._laid = None if trial is None else (trial, world)
+        else:
+            world = self._laid[1]
+            assert isinstance(world.topology, Future)
+            world.topology.look_again(trial.touched)
+        if trial is not None:
+            trial.touched.clear()
+        return world
+
+    def way(self, *, lead: Micros) -> Way | None:
+        """What the resolver would cut here; None if nothing would be enough."""
+        proposal = cuts.resolve(self.state, self.scope, self.enough, now=self.at, lead=lead, today=self.now)
+        if proposal is None:
+            return None
+        plan = self.plan_after((*proposal.cuts, *proposal.victims))
+        assert plan is not None, "what was enough is enough"
+        return Way(self.domains, self.scope, proposal, plan, self.deficit())
+
+
+# --- planning on cuts -----------------------------------------------------------------------------------------------
+
+
+def promise_cuts(
+    turn: Turn, row: RunRow, reason: Reason, *, paid: Instant, before: Instant = FOREVER
+) -> bool:  # fmt: skip
+    """Promise a start after the notice that others get before cuts; False if none would help, or this run may not ask
+    for any. Once promised it does not recede.
+
+    Older reservations may be in the way for a while, and are not to be cut: then it is when they are over.
+    """
+    old = promise.of(turn, row)
+    stands = old if old is not None and (old.confidence, old.state) == ("conservative", "Pending") else None
+    for start in () if not may_cut(row) else _starts(turn, row, stands, paid=paid):
+        way = cheapest(turn.state, row, stands, now=turn.now, start=start) if start < before else None
+        if way is not None:
+            slice_ = slice_of(way.plan, at=start, duration=row.demand.duration)
+            forecast = forecast_of(turn.state, row, way, slice_, old, now=turn.now, start=start)
+            short = stands is not None and start < turn.now + _lead(turn)
+            promise.plan(turn, row, slice_, "conservative", reason, forecast=forecast,
+                         why="who would give way has not run for long enough yet" if short else "")  # fmt: skip
+            return True
+    return False
+
+
+def _starts(turn: Turn, row: RunRow, stands: Reservation | None, *, paid: Instant) -> list[Instant]:
+    """Instants to try: what was promised, the end of the notice, and those after it at which something comes free."""
+    soonest = max(paid, turn.now + _lead(turn))
+    promised = None if stands is None else stands.plan.start
+    starts = [promised] if promised is not None and max(paid, turn.now + 1) <= promised < soonest else []
+    if promised is not None and promised <= turn.now:  # the notice was given; who is to give way must have run for it
+        starts += [at for at in _ripe(turn, row) if max(paid, turn.now + 1) <= at < soonest]
+    return [*starts, soonest, *Search(turn.state, row.demand, now=turn.now).rises(soonest, STARTS_MAX)]
+
+
+def _ripe(turn: Turn, row: RunRow) -> list[Instant]:
+    """When runs of the flavor will have run long enough to be drawn."""
+    rows = (one for one in turn.state.runs.values() if one.demand.flavor == row.demand.flavor)
+    began = {one.life.started for one in rows if one.life.phase == "Running" and one.life.started is not None}
+    return sorted(at + _lead(turn) for at in began if at + _lead(turn) > turn.now)[:STARTS_MAX]
+
+
+def cheapest(
+    state: State, row: RunRow, old: Reservation | None, *, now: Instant, start: Instant, paid: Slice | None = None
+) -> Way | None:  # fmt: skip
+    """The slice that the resolver would free most cheaply: one domain, or as many as it takes.
+
+    A reservation that stands keeps its domains as long as they will do.
+    """
+    lead = parse_duration(state.policy.activation_lead)
+
+    def way(domains: Domains) -> Way | None:
+        return Target(state, row, domains, now=now, at=start, paid=paid).way(lead=lead)
+
+    if old is not None and old.plan.domains:
+        found = way(parse_domains(old.plan.domains))
+        if found is not None:
+            return found
+    search = Search(state, row.demand, now=now)
+    ways = [found for one in _targets(state, row, search, now=now, start=start)
+            if (found := way(frozenset((one,)))) is not None]  # fmt: skip
+    if not ways and row.demand.spread and search.shape.groups > 1:
+        several = _together(_targets(state, row, search, now=now, start=start, alone=False))
+        ways = [found for some in several if (found := way(some)) is not None][:1]
+    return min(ways, key=lambda found: found.price, default=None)
+
+
+def _targets(
+    state: State, row: RunRow, search: Search, *, now: Instant, start: Instant, alone: bool = True
+) -> list[tuple[Location, str]]:  # fmt: skip
+    """Domains where the run may go, those that lack the least first.
+
+    ``alone``: a few that may hold all of it: those with the most room now, where all of it can be paid.
+    """
+    places = [place for some in search.places.values() for place in some]
+    places = [place for place in places if search.pays(place.location, start)] if alone else places
+    lack = {}
+    for place in places:
+        fabrics = _roomiest(state, row, place, TARGETS_MAX // len(places) + 1) if alone else sorted(place.rows)
+        for fabric in fabrics:
+            domain = (place.location, fabric)
+            lack[domain] = Target(state, row, frozenset((domain,)), now=now, at=start).deficit()
+    return sorted(lack, key=lambda domain: (lack[domain], domain))
+
+
+def _roomiest(state: State, row: RunRow, place: Place, count: int) -> list[str]:
+    """Domains of a place that have the most room now; of those that are full, the first by name."""
+    demand = row.demand
+    _, _, finer = place_of(demand.selector, state.policy)
+    rank = state.topology.pool(demand.flavor, place.location, finer).rank(demand.shape(demand.widths[-1]).pod)
+    some = [fabric for fabric in islice(rank.down(), count) if fabric in place.rows]
+    full = nsmallest(count - len(some), place.rows.keys() - set(some)) if len(some) < count else []
+    return [*some, *full]
+
+
+def _together(targets: list[tuple[Location, str]]) -> Iterator[Domains]:
+    """More and more domains of one cluster, those that lack the least first: twice as many each time."""
+    clusters: dict[str, list[tuple[Location, str]]] = {}
+    for location, fabric in targets:
+        clusters.setdefault(location[1], []).append((location, fabric))
+    size = 2
+    while any(size // 2 < len(some) for some in clusters.values()):
+        for cluster in sorted(clusters):
+            if size // 2 < len(clusters[cluster]):
+                yield frozenset(clusters[cluster][:size])
+        size *= 2
+
+
+def forecast_of(
+    state: State, row: RunRow, way: Way, slice_: Slice, old: Reservation | None, *, now: Instant, start: Instant
+) -> Forecast:
+    """What a way means for others: who gives way, and the odds if a draw decides. What is known is not worked out."""
+    proposal = way.proposal
+    remedies = tuple(msgspec.structs.replace(cut, leases=()) for cut in (*proposal.cuts, *proposal.victims))
+    forecast = Forecast(deficit=way.deficit, scope=slice_.domain, remedies=remedies,
+                        pool=sum(token.gpus for token in proposal.tokens))  # fmt: skip
+    sure = {cut.run: decimal(Fraction(1)) for cut in proposal.cuts if cut.kind in ("Reclaim", "Overstay")}
+    forecast = msgspec.structs.replace(forecast, odds=dict(sorted(sure.items())))
+    if not proposal.tokens:
+        return forecast
+    rough = start > now
+    pool = sorted({*sure, *(one.id for one in proposal.tokens)})
+    same = old is not None and sorted(old.forecast.odds) == pool
+    if rough and same and old is not None and old.plan.start == start:
+        known = msgspec.structs.replace(forecast, odds=old.forecast.odds)
+        if known == old.forecast:
+            return known  # the same pool, for the same room: the same odds
+    target = Target(state, row, way.domains, now=now, at=start)
+    seed = row.run.metadata.uid.encode()
+    chances = cuts.chances(state, way.scope, proposal, lambda trial: target.deficit(trial) == 0, seed=seed,
+                           rough=rough)  # fmt: skip
+    odds = sure | {name: decimal(one) for name, one in chances.chances.items()}
+    return msgspec.structs.replace(forecast, odds=dict(sorted(odds.items())))
+
+
+# --- at the start ---------------------------------------------------------------------------------------------------
+
+
+def fall_due(turn: Turn, row: RunRow, one: Reservation) -> bool:
+    """The start has come, and there is no room. Who is to end just now gets a moment; then the resolver runs."""
+    late = _ends_late(turn, one)
+    if late is not None:
+        data: dict[str, int | str] = {"run": late.run_key, "until": format_time(late.until or 0)}
+        promise.hinder(turn, row, Reason(code="EndsLate", data=data), tell=False)
+        return True
+    return resolve(turn, row, one)
+
+
+def _ends_late(turn: Turn, one: Reservation) -> Lease | None:
+    """A lease in the slice whose declared end came only just now. Who was backfilled had to be gone by then, unless its
+    pods took their time to be bound."""
+    state, now = turn.state, turn.now
+    if one.plan.start is None or now >= one.plan.start + GRACE:
+        return None
+    for share in one.plan.shares:
+        for lease in state.leases_on(share.node):
+            if (
+                lease.until is not None
+                and now - GRACE < lease.until <= now
+                and lease.key not in state.ending
+                and not state.runs[lease.run_key].overstays(now)
+            ):
+                return lease
+    return None
+
+
+def resolve(turn: Turn, row: RunRow, one: Reservation) -> bool:
+    """The start has come, and there is no room: make it. False if that cannot be, or is not for this run to ask."""
+    domains = parse_domains(one.plan.domains)
+    if not may_cut(row) or not domains:
+        return False
+    way = Target(turn.state, row, domains, now=turn.now, at=turn.now, paid=one.plan).way(lead=_lead(turn))
+    if way is None:
+        return False
+    hindered = make_room(turn, row, one, way, trigger="Activation")
+    if hindered is not None:
+        promise.hinder(turn, row, hindered)
+    return True
+
+
+def make_room(turn: Turn, row: RunRow, one: Reservation, way: Way, *, trigger: Trigger) -> Reason | None:
+    """Cut what is in the way, or freeze the draw that decides it; what is freed is held for the run from now on.
+
+    The reason why not, if a draw is needed and cannot be made: then nothing is changed.
+    """
+    if way.proposal.tokens:
+        ref = ReservationRef(namespace=one.namespace, name=one.name, uid=one.uid)
+        hindered = resolver.freeze(turn, trigger=trigger, ref=ref, activation=one.activation + 1, deficit=way.deficit,
+                                   tokens=way.proposal.tokens)  # fmt: skip
+        if hindered is not None:
+            return hindered
+    slice_ = slice_of(way.plan, at=turn.now, duration=row.demand.duration)
+    forecast = forecast_of(turn.state, row, way, slice_, one, now=turn.now, start=turn.now)
+    active = promise.activate(turn, row, slice_, forecast)
+    if not way.proposal.tokens:
+        _carry_out(turn, active, way.proposal.cuts, trigger=trigger, deficit=way.deficit)
+    return None
+
+
+def way_now(state: State, row: RunRow, one: Reservation, *, now: Instant) -> Way | None:
+    """The room that could be made for a waiting run at this instant: where it is planned, or where it costs least.
+
+    What is cut is cut in the domains that the plan then uses, and nowhere else.
+    """
+    lead = parse_duration(state.policy.activation_lead)
+    with only_earlier(state, row):
+        way = cheapest(state, row, one, now=now, start=now, paid=one.plan)
+        while way is not None and (used := parse_domains(way.plan.verdict.domains)) != way.domains:
+            way = Target(state, row, used, now=now, at=now, paid=one.plan).way(lead=lead)
+    return way
+
+
+def drawn(turn: Turn, froze: Froze, result: Result) -> None:
+    """The draw for a reservation: the shortest prefix of its order after which the plan binds gives way."""
+    state, ref = turn.state, froze.intent.reservation
+    named = (one for one in state.reservations.values() if (one.namespace, one.name) == (ref.namespace, ref.name))
+    one = next(named, None)
+    if one is None or one.state != "Active":
+        return  # its run is gone: the draw is spent, and nobody gives way
+    row = state.runs[one.run_key]
+    with only_earlier(state, row):
+        target = Target(state, row, parse_domains(one.plan.domains), now=turn.now, at=turn.now, paid=one.plan)
+        found = cuts.outcome(state, target.scope, result.order, target.enough, now=turn.now, lead=_lead(turn))
+        plan = None if found is None else target.plan_after(found)
+    if found is None:
+        later = msgspec.structs.replace(one.plan, start=turn.now + _lead(turn))
+        promise.plan(turn, row, later, "conservative", Reason(code="NoStartInSight"), why="the draw freed too little")
+        state.agenda.run_changed(row.key)
+        return
+    assert plan is not None, "what was enough is enough"
+    held = promise.hold(turn, one, slice_of(plan, at=turn.now, duration=row.demand.duration))
+    _carry_out(turn, held, found, trigger=froze.trigger, deficit=froze.intent.deficit, froze=froze, result=result)
+
+
+def _carry_out(
+    turn: Turn, one: Reservation, found: tuple[Cut, ...], *, trigger: Trigger, deficit: int,
+    froze: Froze | None = None, result: Result | None = None,
+) -> None:  # fmt: skip
+    """Make the cuts and write them down, in one entry with the promise; the run starts when all have left."""
+    subject = f"Reservation/{one.key}"
+    resolver.record(turn, trigger=trigger, subject=subject, activation=one.activation, cuts=found, deficit=deficit,
+                    intent=froze.intent if froze else None, result=result)  # fmt: skip
+    resolver.carry_out(turn, found, subject=subject, seed=result.seed if result else "")
+    turn.state.agenda.run_changed(one.run_key)
+
+
+def _lead(turn: Turn) -> Micros:
+    """The notice that others get; a start is never planned for this very instant."""
+    return max(SECOND, parse_duration(turn.state.policy.activation_lead))
+
+
+def is_awaited(state: State, one: Reservation) -> bool:
+    """Whether an Active reservation still waits for its draw, or for those who gave way to leave."""
+    if f"Reservation/{one.key}" in state.draws:
+        return True
+    flavor, domains = state.runs[one.run_key].demand.flavor, parse_domains(one.plan.domains)
+    return any(lease.key in state.ending for node in _nodes(state, flavor, domains) for lease in state.leases_on(node))
+
+
+# --- places ---------------------------------------------------------------------------------------------------------
+
+
+def parse_domains(names: tuple[str, ...]) -> Domains:
+    """Domains as a slice names them: ``region/cluster/fabric``."""
+    parts = (name.split("/", 2) for name in names)
+    return frozenset(((region, cluster), fabric) for region, cluster, fabric in parts)
+
+
+def _overdue(state: State, plan: Slice, *, at: Instant) -> Iterator[str]:
+    """Backfilled runs that overstay on money that a plan counts on."""
+    funds = [state.books.funds[one.budget, one.envelope] for one in plan.segments]
+    payers = {fund.key for one in funds for fund in (one, *(member for cap in one.caps for member in cap.funds))}
+    found = (state.leases[key] for key in state.horizon.overdue)
+    leases = (lease for lease in found if state.runs[lease.run_key].overstays(at))
+    yield from (lease.run_key for lease in leases if (lease.budget, lease.envelope) in payers)
+
+
+def _spoken_for(state: State, row: RunRow, node: str, *, at: Instant) -> bool:
+    """Whether a node is in the slice of an earlier reservation, or of one that is being started: nobody cuts there who
+    will not be over by then."""
+    lasts = row.demand.duration
+    for key, (start, _, _) in state.horizon.claims_on(node).items():
+        if key == row.key or (lasts is not None and at + lasts <= start):
+            continue
+        if state.reservations[key].state == "Active" or state.rank(state.runs[key]) < state.rank(row):
+            return True
+    return False
+
+
+@contextmanager
+def only_earlier(state: State, row: RunRow) -> Iterator[None]:
+    """Take back what was promised to others later, and to the run itself, while it is planned."""
+    rank = state.rank(row)
+    later = [
+        key
+        for key in state.horizon.claims
+        if key == row.key or (state.reservations[key].state != "Active" and state.rank(state.runs[key]) > rank)
+    ]
+    for key in later:
+        state.horizon.retract(key)
+    try:
+        yield
+    finally:
+        for key in later:
+            if key in state.reservations:
+                state.claim(state.reservations[key])
+
+
+def _nodes(state: State, flavor: str, domains: Domains) -> Iterator[str]:
+    for location, fabric in domains:
+        yield from state.horizon.place(flavor, location, 1).rows.get(fabric, ())

@@ -1,0 +1,196 @@
+"""The reservation of a waiting run: made, moved, blocked, activated, released, canceled (SPEC 7).
+
+A waiting run has at most one. What was promised first stays as it was; the plan beside it changes in place, and a start
+that moves later says why. Everything here writes one ``Reserved`` and tells people; what to plan is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tenure.engine.names import object_uid
+from tenure.engine.reasons import sentence
+from tenure.engine.state import RunRow
+from tenure.engine.turn import Turn
+from tenure.facts import Forecast, Reason, Reservation, Reserved, Slice
+from tenure.units import SECOND, Instant, format_duration, format_time
+
+NOWHERE = Slice()
+NO_FORECAST = Forecast()
+
+
+def of(turn: Turn, row: RunRow) -> Reservation | None:
+    return turn.state.reservations.get(row.key)
+
+
+def plan(
+    turn: Turn, row: RunRow, slice_: Slice, confidence: Any, reason: Reason, *, forecast: Forecast = NO_FORECAST,
+    why: str = "",
+) -> None:  # fmt: skip
+    """Promise a start, or change the one that was promised. What is as it was is only claimed again."""
+    assert slice_.start is not None
+    old = of(turn, row)
+    changes = {"turn": _turn(turn, old), "state": "Pending", "reason": reason.code, "message": sentence(reason),
+               "plan": slice_, "confidence": confidence, "forecast": forecast}  # fmt: skip
+    if old is None:
+        _put(turn, msgspec.structs.replace(_new(turn, row, slice_), **changes))
+        _tell(turn, row, slice_, confidence)
+        return
+    # The numbers of a sentence are those of when its reason was found; a new number alone is no news.
+    same = msgspec.structs.replace(old, **{**changes, "message": old.message})
+    if same == old:
+        turn.state.claim(old)
+        return
+    _put(turn, msgspec.structs.replace(old, **changes))
+    if old.plan.start is None:
+        _tell(turn, row, slice_, confidence)
+    elif old.plan.start != slice_.start:
+        _moved(turn, row, old, slice_.start, why)
+
+
+def _tell(turn: Turn, row: RunRow, slice_: Slice, confidence: str) -> None:
+    said = {"at": _second(slice_.start or 0), "where": where(slice_), "confidence": confidence}
+    turn.note("Reserved", f"Run/{row.key}", Reason(code="Reserved", data=dict(said)))
+
+
+def block(turn: Turn, row: RunRow, reason: Reason, *, short: int = 0) -> None:
+    """Nothing can be promised: there is no money in sight, or what the plan stood on is gone."""
+    old = of(turn, row) or _new(turn, row, NOWHERE)
+    forecast = Forecast(short=short)
+    if (old.state, old.reason, old.forecast) == ("Blocked", reason.code, forecast):
+        return  # its sentence is shown with the numbers of now by whoever shows it
+    _put(turn, msgspec.structs.replace(old, state="Blocked", reason=reason.code, message=sentence(reason),
+                                            plan=NOWHERE, confidence="", forecast=forecast))  # fmt: skip
+    if (old.state, old.reason) != ("Blocked", reason.code):
+        turn.note("ReservationBlocked", f"Run/{row.key}", reason)
+
+
+def activate(turn: Turn, row: RunRow, slice_: Slice, forecast: Forecast) -> Reservation:
+    """Hold what is being freed for this run, so that nobody takes it in between."""
+    old = of(turn, row)
+    assert old is not None, "what is activated has a reservation"
+    active = msgspec.structs.replace(old, turn=_turn(turn, old), state="Active", reason="Activated", plan=slice_,
+                                     forecast=forecast, activated=turn.now, activation=old.activation + 1)  # fmt: skip
+    reason = Reason(code="Activated", data={"run": row.key, "where": where(slice_)})
+    active = msgspec.structs.replace(active, message=sentence(reason))
+    _put(turn, active)
+    turn.note("Activated", f"Run/{row.key}", reason)
+    return active
+
+
+def hold(turn: Turn, one: Reservation, slice_: Slice) -> Reservation:
+    """An Active reservation holds this slice."""
+    held = msgspec.structs.replace(one, plan=slice_)
+    if held == one:
+        turn.state.claim(one)
+    else:
+        _put(turn, held)
+    return held
+
+
+def hinder(turn: Turn, row: RunRow, reason: Reason, *, tell: bool = True) -> None:
+    """The start is due, and something keeps it from being made: it is tried again when that is gone."""
+    old = of(turn, row)
+    assert old is not None, "what is due was promised"
+    if old.reason == reason.code:
+        turn.state.claim(old)
+        return
+    _put(turn, msgspec.structs.replace(old, reason=reason.code, message=sentence(reason)))
+    turn.note("ReservationBlocked" if tell else "StartMoved", f"Run/{row.key}", reason)
+
+
+def release(turn: Turn, row: RunRow) -> None:
+    """The run starts: the promise is kept, and stays for audit."""
+    old = of(turn, row)
+    if old is None:
+        return
+    reason = Reason(code="Released", data={"when": _punctual(turn.now, old.promise.start)})
+    turn.emit(Reserved(reservation=msgspec.structs.replace(
+        old, state="Released", reason=reason.code, message=sentence(reason), released=turn.now,
+        activated=turn.now if old.activated is None else old.activated)))  # fmt: skip
+    turn.note("Released", f"Run/{row.key}", reason)
+
+
+def _punctual(now: Instant, promised: Instant | None) -> str:
+    if promised is None:
+        return "without a start having been promised"
+    late = (now - promised) // SECOND * SECOND
+    if not late:
+        return "as promised"
+    return f"{format_duration(abs(late))} {'after' if late > 0 else 'before'} the start promised first"
+
+
+def cancel(turn: Turn, row: RunRow, reason: Reason) -> None:
+    """Nothing is promised any more: the run is gone, or asks for something else."""
+    old = of(turn, row)
+    if old is not None:
+        turn.emit(Reserved(reservation=msgspec.structs.replace(
+            old, state="Canceled", reason=reason.code, message=sentence(reason), released=turn.now)))  # fmt: skip
+
+
+def milestone(turn: Turn, row: RunRow) -> None:
+    """The start of a waiting run comes near."""
+    one = of(turn, row)
+    if one is not None and one.state == "Pending" and one.plan.start is not None and one.plan.start > turn.now:
+        left = format_duration(one.plan.start - turn.now)
+        turn.note("Countdown", f"Run/{row.key}", Reason(code="Countdown", data={"run": row.key, "left": left}))
+        turn.state.arm(one)
+
+
+def where(slice_: Slice) -> str:
+    return ", ".join(slice_.domains[:3]) + (f" and {len(slice_.domains) - 3} more" if len(slice_.domains) > 3 else "")
+
+
+def _turn(turn: Turn, old: Reservation | None) -> int:
+    """The number of a promise: its own if it stands, the next one if none was made yet."""
+    return turn.state.promised + 1 if old is None or old.plan.start is None else old.turn
+
+
+def _put(turn: Turn, one: Reservation) -> None:
+    turn.emit(Reserved(reservation=one))
+
+
+def _moved(turn: Turn, row: RunRow, old: Reservation, start: Instant, why: str) -> None:
+    before = old.plan.start
+    data: dict[str, int | str] = {"old": "none" if before is None else _second(before), "new": _second(start)}
+    if before is None or start < before:
+        turn.note("StartMoved", f"Run/{row.key}", Reason(code="MovedEarlier", data=data))
+    else:
+        why = why or _cause(turn, old)
+        turn.note("StartMoved", f"Run/{row.key}", Reason(code="MovedLater", data=data | {"why": why}))
+
+
+def _cause(turn: Turn, old: Reservation) -> str:
+    """What became of the plan that stood: its nodes, what is still on them, or the money; else others go first."""
+    state, now = turn.state, turn.now
+    for share in old.plan.shares:
+        row = state.topology.rows.get(share.node)
+        if row is None or not row.open:
+            return f"node {share.node} takes no work now"
+        for lease in state.leases_on(share.node):
+            if lease.until is not None and lease.until <= now and lease.run_key != old.run_key:
+                return f"{lease.run_key} overstays the end it declared"
+            if lease.start > old.made and lease.key in state.leases and lease.reason == "Swap":
+                return f"{lease.run_key} moved to {share.node} when its node failed"
+    for one in old.plan.segments:
+        fund = state.books.funds[one.budget, one.envelope]
+        if fund.terms is None or not fund.open_at(max(now, old.plan.start or now)):
+            return f"{fund.label} cannot pay any more"
+        if fund.concurrency < one.gpus:
+            return f"{fund.label} allows {fund.concurrency} GPUs now"
+    return "runs that were promised a start earlier are planned otherwise now"
+
+
+def _new(turn: Turn, row: RunRow, slice_: Slice) -> Reservation:
+    meta = row.run.metadata
+    uid = object_uid(turn.state.fleet, f"Reservation/{row.key}", meta.uid, str(meta.generation),
+                     str(row.life.attempt), str(turn.now))  # fmt: skip
+    name = f"{row.name[:200]}-{uid[:8]}"
+    return Reservation(namespace=row.namespace, name=name, uid=uid, run=row.name, run_uid=meta.uid, made=turn.now,
+                       promise=slice_, plan=slice_)  # fmt: skip
+
+
+def _second(at: Instant) -> str:
+    return format_time(at - at % SECOND)

@@ -1,0 +1,120 @@
+"""Rows of the state: a run with what it holds, a pod that is not gone yet, and the queue of those that wait."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from typing import Any
+
+from tenure.api.run import Run
+from tenure.engine.bind import Counters
+from tenure.engine.books import Meter
+from tenure.engine.demand import compile_demand
+from tenure.facts import Lease, Life, Pod, PodPhase
+from tenure.units import SECOND, Instant, Micros, parse_time
+
+GRACE: Micros = 30 * SECOND
+"""How late an end may be that was declared, before somebody gives way: real work never ends to the second."""
+QueueKey = tuple[Instant, str, str]
+"""(creation, namespace, name): the order in which waiting runs are considered."""
+Rank = tuple[int, QueueKey]
+"""(the turn in which a start was promised, the place in the queue)"""
+
+
+class PodRow:
+    """A pod that is wanted or not yet gone."""
+
+    __slots__ = ("code", "message", "phase", "pod", "since", "stop")
+
+    def __init__(self, pod: Pod, since: Instant) -> None:
+        self.pod = pod
+        self.phase: PodPhase = "Placed"
+        self.since = since
+        self.code: int | None = None
+        self.message = ""
+        self.stop = False
+
+
+class RunRow:
+    """A Run with its life, its open leases, its pods, and what it has used so far by (class, payer)."""
+
+    __slots__ = ("counters", "demand", "leases", "life", "meters", "order", "pods", "run")
+
+    def __init__(self, run: Run, life: Life) -> None:
+        created = run.metadata.creation_timestamp
+        self.run = run
+        self.life = life
+        self.demand = compile_demand(run)
+        self.counters = Counters()
+        self.leases: dict[str, Lease] = {}
+        self.pods: dict[str, PodRow] = {}
+        self.meters: dict[tuple[str, str], Meter] = {}
+        self.order: QueueKey = (parse_time(created) if created else 0, self.namespace, self.name)
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def namespace(self) -> str:
+        return self.run.metadata.namespace
+
+    @property
+    def name(self) -> str:
+        return self.run.metadata.name
+
+    def overstays(self, now: Instant) -> bool:
+        """Whether it started past others, and said it would be gone by now. What it took to bind its pods is not its
+        fault, as long as that is a moment."""
+        life = self.life
+        if not life.backfilled or life.until is None:
+            return False
+        worked = life.until if life.started is None else life.started + (self.demand.duration or 0)
+        return max(life.until, min(worked, life.until + GRACE)) <= now
+
+    def active(self) -> int:
+        """Width: open GPUs on which the run works; its spares stand by."""
+        return sum(len(lease.gpus) for lease in self.leases.values() if lease.role != "Spare")
+
+
+class Queue:
+    """Waiting runs by flavor, oldest first, and by owner."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, list[QueueKey]] = {}
+        self._owners: dict[tuple[str, str], list[QueueKey]] = {}
+
+    def add(self, row: RunRow) -> None:
+        insort(self._rows.setdefault(row.demand.flavor, []), row.order)
+        insort(self._owners.setdefault((row.demand.flavor, row.demand.owner), []), row.order)
+
+    def remove(self, row: RunRow) -> None:
+        _discard(self._rows, row.demand.flavor, row.order)
+        _discard(self._owners, (row.demand.flavor, row.demand.owner), row.order)
+
+    def waiting(self, flavor: str, *, since: QueueKey | None = None, before: QueueKey | None = None) -> list[str]:
+        """Runs that wait for a flavor: all, those from one on, or those before one."""
+        rows = self._rows.get(flavor, [])
+        first = 0 if since is None else bisect_left(rows, since)
+        last = len(rows) if before is None else bisect_left(rows, before)
+        return [f"{namespace}/{name}" for _, namespace, name in rows[first:last]]
+
+    def waits(self, flavor: str) -> bool:
+        return flavor in self._rows
+
+    def of_owner(self, flavor: str, owner: str) -> list[str]:
+        return [f"{namespace}/{name}" for _, namespace, name in self._owners.get((flavor, owner), ())]
+
+    def flavors(self) -> list[str]:
+        return sorted(self._rows)
+
+    def depth(self) -> int:
+        return sum(map(len, self._rows.values()))
+
+
+def _discard(table: dict[Any, list[QueueKey]], key: Any, order: QueueKey) -> None:
+    rows = table[key]
+    at = bisect_left(rows, order)
+    assert rows[at] == order
+    del rows[at]
+    if not rows:
+        del table[key]

@@ -1,0 +1,246 @@
+"""Short of money (SPEC 3, 8): an envelope, or a cap, pays for more than it may, and its time has come.
+
+First what is too much is handed over to other envelopes that cover allows for the same run: the newest leases first
+(equals by owner, namespace, name), split at ordinals where only a part is too much or can be paid; pods notice nothing.
+Then cuts, by the steps of ``cuts``, among the leases that it pays for and no others, until its use is within its limit.
+
+Where nothing is allowed any more (hours spent, window over, Budget deleted) everything has to go, and goes as soon as
+it may: a run that has not run for ``activationLead`` yet follows when it has. Otherwise cuts are made whole: as long as
+those that may be cut would not be enough, nobody is. Lowering a lending cap or withdrawing an ACL entry cuts nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from tenure.draw import ReservationRef, Result
+from tenure.engine.books import Cap, Fund, Limit
+from tenure.engine.cover import Purse, walk
+from tenure.engine.cuts import Enough, Proposal, Scope, may_be_drawn, most, outcome, resolve
+from tenure.engine.life import again
+from tenure.engine.money import due, warn
+from tenure.engine.resolver import carry_out, freeze, record
+from tenure.engine.state import State
+from tenure.engine.topology import matches
+from tenure.engine.turn import Turn
+from tenure.facts import Closed, Cut, Froze, Lease, Opened, Reason, Segment
+from tenure.units import FOREVER, MINUTE, Micros, parse_duration
+
+
+def settle(turn: Turn) -> None:
+    """Resolve what is short and due.
+
+    Where that is news it waits for the next step of the same instant: work that is over now, just as it said, is to be
+    seen first.
+    """
+    agenda, decided = turn.state.agenda, -1
+    limits, agenda.short = sorted(agenda.short, key=lambda limit: (limit[0], limit[1] == "cap", limit[2])), set()
+    while decided < len(turn.facts):  # what one gives up another may take over
+        decided = len(turn.facts)
+        for limit in limits:
+            _look_at(turn, limit)
+
+
+def _look_at(turn: Turn, limit: Limit) -> None:
+    one = _find(turn.state, limit)
+    if one is None or not _is_due(turn, one) or _waits(turn, one):
+        return
+    if limit in turn.warned:
+        turn.state.agenda.wake(turn.now, "short", "/".join(limit))
+    else:
+        _resolve(turn, one)
+
+
+def _waits(turn: Turn, one: Fund | Cap) -> bool:
+    """Whether a draw is needed that is under way, or that nobody can reveal: that was said, and nothing is done."""
+    return subject(one) in turn.state.draws or (not turn.state.beacons and "custodian" in one.warned)
+
+
+def drawn(turn: Turn, froze: Froze, result: Result) -> None:
+    """The draw for a shortage is decided: cut as far as the limit asks, in the order that was drawn."""
+    state, (budget, _, name) = turn.state, froze.intent.reservation.name.partition("/")
+    for limit in ((budget, "envelope", name), (budget, "cap", name)):
+        one = _find(state, limit)
+        if one is None or not _is_due(turn, one):
+            continue
+        scope, lead = _scope(one), _lead(turn)
+        goal = _goal(turn, one, scope)
+        cuts = outcome(state, scope, result.order, goal, now=turn.now, lead=lead)
+        if cuts is not None:
+            record(turn, trigger="Shortage", subject=subject(one), activation=froze.intent.activation, cuts=cuts,
+                   deficit=froze.intent.deficit, intent=froze.intent, result=result)  # fmt: skip
+            carry_out(turn, cuts, subject=subject(one), seed=result.seed)
+            state.agenda.short.add(limit)  # perhaps not all of it could be cut yet
+            return
+
+
+def subject(one: Fund | Cap) -> str:
+    return f"Budget/{one.label}"
+
+
+# --- what is short --------------------------------------------------------------------------------------------------
+
+
+def _find(state: State, limit: Limit) -> Fund | Cap | None:
+    budget, kind, name = limit
+    if kind == "envelope":
+        return state.books.funds.get((budget, name))
+    return next((cap for cap in state.books.caps.get(budget, ()) if cap.key[1] == name), None)
+
+
+def _is_due(turn: Turn, one: Fund | Cap) -> bool:
+    policy = turn.state.policy
+    return policy.on_budget_shortage == "Resolve" and one.short(turn.now) > 0 and due(one, policy) <= turn.now
+
+
+def _scope(one: Fund | Cap) -> Scope:
+    return Scope(leases=frozenset(key for fund in one.funds for key in fund.leases))
+
+
+def _lead(turn: Turn) -> Micros:
+    return parse_duration(turn.state.policy.activation_lead)
+
+
+def _goal(turn: Turn, one: Fund | Cap, scope: Scope) -> Enough:
+    """Use within the limit; where nothing is allowed, as much as may be cut now."""
+    gpus = one.short(turn.now)
+    if one.allowed(turn.now) == 0:
+        gpus = min(gpus, most(turn.state, scope, now=turn.now, lead=_lead(turn)))
+    return lambda trial: trial.freed >= gpus
+
+
+def _resolve(turn: Turn, one: Fund | Cap) -> None:
+    state, before = turn.state, one.short(turn.now)
+    handed = _hand_over(turn, one)
+    scope, deficit = _scope(one), one.short(turn.now)
+    found = resolve(state, scope, _goal(turn, one, scope), now=turn.now, lead=_lead(turn))
+    _look_again(turn, one, scope)
+    if found is None:
+        return
+    if found.tokens:
+        _draw(turn, one, found, deficit)
+    elif found.cuts or handed:
+        _cut(turn, one, found.cuts, before)
+
+
+def _cut(turn: Turn, one: Fund | Cap, cuts: tuple[Cut, ...], deficit: int) -> None:
+    name = subject(one)
+    record(turn, trigger="Shortage", subject=name, activation=_number(turn, one), cuts=cuts, deficit=deficit)
+    carry_out(turn, cuts, subject=name)
+
+
+def _draw(turn: Turn, one: Fund | Cap, found: Proposal, deficit: int) -> None:
+    budget = turn.state.budgets.get(one.key[0])
+    ref = ReservationRef(namespace="", name=one.label, uid=budget.metadata.uid if budget else "")
+    refusal = freeze(turn, trigger="Shortage", ref=ref, activation=_number(turn, one), deficit=deficit,
+                     tokens=found.tokens)  # fmt: skip
+    if refusal is None:
+        return
+    if refusal.code == "DrawWaits":
+        turn.state.agenda.short.add(one.limit)
+        return
+    if found.cuts and one.allowed(turn.now) == 0:
+        _cut(turn, one, found.cuts, deficit)
+    if "custodian" not in one.warned:
+        warn(turn, one, "custodian")
+        turn.note("Draw", f"Budget/{one.key[0]}", refusal)
+
+
+def _number(turn: Turn, one: Fund | Cap) -> int:
+    return turn.state.activations.get(subject(one), 0) + 1
+
+
+def _look_again(turn: Turn, one: Fund | Cap, scope: Scope) -> None:
+    """As long as there are runs that may not be drawn yet, look at it in each step, and when the next of them may."""
+    state, now, lead = turn.state, turn.now, _lead(turn)
+    at = FOREVER
+    for key in scope.leases or ():
+        row = state.runs[state.leases[key].run_key]
+        if row.life.phase in ("Starting", "Running") and not may_be_drawn(row, now=now, lead=lead, today=now):
+            started = row.life.started
+            at = min(at, now + max(MINUTE, lead) if started is None else started + max(1, lead))
+    state.agenda.wake(at, "short", "/".join(one.limit))
+    if at < FOREVER:
+        state.agenda.short.add(one.limit)
+
+
+# --- handing over ---------------------------------------------------------------------------------------------------
+
+
+def _hand_over(turn: Turn, one: Fund | Cap) -> int:
+    """Let others pay for what is too much, as far as cover allows; returns the GPUs that were handed over."""
+    state = turn.state
+    leases = [state.leases[key] for fund in one.funds for key in fund.leases]
+    leaving = sum(len(lease.gpus) for lease in leases if lease.key in state.ending)
+    wanted = one.short(turn.now) - leaving
+    staying = [lease for lease in leases if lease.key not in state.ending]
+    staying.sort(key=lambda lease: (-lease.start, lease.owner, lease.namespace, lease.run, lease.name))
+    payers: dict[str, int] = {}
+    refused: set[tuple[str, str, str]] = set()
+    for lease in staying:
+        if wanted <= 0:
+            break
+        alike = (lease.run_key, lease.node, lease.funding)
+        if alike in refused:
+            continue  # there is less money than before
+        segments = _others(turn, lease, min(wanted, len(lease.gpus)), one.funds)
+        if not segments:
+            refused.add(alike)
+            continue
+        _pass_on(turn, lease, segments)
+        for segment in segments:
+            wanted -= segment.gpus
+            name = f"{segment.budget}/{segment.envelope}"
+            payers[name] = payers.get(name, 0) + segment.gpus
+    handed = sum(payers.values())
+    if handed:
+        names = ", ".join(f"{name} ({gpus})" for name, gpus in sorted(payers.items()))
+        reason = Reason(code="HandedOver", data={"gpus": handed, "envelope": one.label, "payers": names})
+        turn.note("BudgetNotice", f"Budget/{one.key[0]}", reason)
+    return handed
+
+
+def _others(turn: Turn, lease: Lease, gpus: int, but: Iterable[Fund]) -> list[Segment]:
+    """Who else pays for so many GPUs of a lease, or for some of them: as if it had just been given back."""
+    state, now = turn.state, turn.now
+    row, node = state.runs[lease.run_key], state.topology.rows.get(lease.node)
+    left = None if lease.until is None or lease.until <= now else lease.until - now
+    demand = msgspec.structs.replace(row.demand, duration=left)
+    barred = {fund.key for fund in but}
+    able = [
+        candidate
+        for candidate in walk(state.books, state.family, demand, now=now)
+        if candidate.bar is None
+        and candidate.fund.key not in barred
+        and node is not None
+        and matches(candidate.fund.selector, node.labels)
+    ]
+    if not able:
+        return []
+    borrowed = sum(len(other.gpus) for other in row.leases.values() if other.funding == "borrowed")
+    borrowed -= len(lease.gpus) if lease.funding == "borrowed" else 0
+    state.books.close(lease, end=now)
+    try:
+        kept = len(lease.gpus) - gpus if lease.funding == "borrowed" else 0
+        purse = Purse(demand, now=now, lookahead=state.world.lookahead, borrowed=borrowed + kept)
+        return purse.pay(able, gpus)[0]
+    finally:
+        state.books.reopen(lease, at=now)
+
+
+def _pass_on(turn: Turn, lease: Lease, segments: list[Segment]) -> None:
+    """Close a lease and open it again with its new payers; what is left of it keeps its first GPUs and its payer."""
+    row = turn.state.runs[lease.run_key]
+    turn.emit(Closed(namespace=lease.namespace, leases=(lease.name,), end=turn.now, reason="Refund"))
+    left = len(lease.gpus) - sum(segment.gpus for segment in segments)
+    if left:
+        part = again(row, lease, gpus=lease.gpus[:left], start=turn.now, reason="Refund")
+        turn.emit(Opened(lease=part))
+    for segment in segments:
+        gpus = lease.gpus[left : left + segment.gpus]
+        left += segment.gpus
+        part = again(row, lease, gpus=gpus, start=turn.now, reason="Refund", budget=segment.budget,
+                     envelope=segment.envelope, payer=segment.payer, funding=segment.funding)  # fmt: skip
+        turn.emit(Opened(lease=part))

@@ -1,0 +1,235 @@
+"""When a run could start, by trying every instant: the known future (SPEC 7) written out plainly.
+
+    replay = Replay(fleet)
+    replay.earliest(wanted)     # the first instant at which a scan over everything would let it start, or None
+
+Nothing is skipped. At each instant at which anything ends, begins or opens, the world is laid out anew for the whole
+time that the run would last: what no lease and no reservation holds of each node, and what each envelope still has.
+Then the scan of ``oracle`` is asked. The run that is asked about must be younger than all that wait.
+
+- A lease ends when its run said so, or when the money that pays for it will have run out at the present rate. One that
+  was asked to leave is expected to be gone within half a minute, and again half a minute later if it is not. One that
+  overstays goes on for ever; if it was backfilled, it is the first to go when somebody needs its place, so a second
+  replay may be asked for, without it.
+- Hours: a lease with a declared end ahead is charged up to that end, any other up to the instant in question; what is
+  reserved is charged in full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+
+from tenure.api.run import Run
+from tenure.facts import Ending, Lease, Reservation, Segment, Slice
+from tenure.testing import Fleet
+from tenure.units import HOUR, SECOND, Instant, Micros, parse_duration, parse_time
+from tests.engine import oracle
+
+LEAVES_WITHIN: Micros = 30 * SECOND
+Fund = tuple[str, str]
+
+
+class Replay:
+    """The future of a fleet, as it is known now. What was asked once is not worked out again."""
+
+    def __init__(self, fleet: Fleet, *, evicted: bool = False) -> None:
+        """``evicted``: as if backfilled runs that overstay had gone."""
+        self.fleet = fleet
+        self.evicted = evicted
+        self.now = fleet.now
+        self.policy = fleet.state.policy
+        self.lookahead = max(1, parse_duration(self.policy.lookahead))
+        self.leases = fleet.leases()
+        self.closed = list(fleet.closed().values())
+        self.asked = {f"{fact.namespace}/{name}": entry.at for entry in fleet.entries for fact in entry.facts
+                      if isinstance(fact, Ending) for name in fact.leases}  # fmt: skip
+        self.runs_out = dict(self._runs_out())
+        self.ends = {lease.key: self._end(lease) for lease in self.leases}
+        self.claims = [(one, self._plan(one)) for one in fleet.state.reservations.values()
+                       if one.state in ("Pending", "Active") and one.plan.start is not None]  # fmt: skip
+        self.instants = self._instants()
+        self.free = cache(self._free)
+        self.paid = cache(self._paid)
+        self.hours = cache(self._hours)
+
+    # -- what is known --
+
+    def _end(self, lease: Lease) -> Instant | None:
+        if lease.key in self.asked:
+            late = (self.now - self.asked[lease.key]) // LEAVES_WITHIN
+            return self.asked[lease.key] + LEAVES_WITHIN * (late + 1)
+        declared = self._declared(lease)
+        if declared is not None and declared <= self.now:
+            if self.evicted and self.fleet.state.runs[lease.run_key].life.backfilled:
+                return self.now
+            declared = None
+        ends = (declared, self.runs_out.get((lease.budget, lease.envelope)))
+        return min((end for end in ends if end is not None), default=None)
+
+    def _declared(self, lease: Lease) -> Instant | None:
+        """A duration is one of work: it counts from when the pods were bound, but for who was let past others."""
+        row = self.fleet.state.runs[lease.run_key]
+        lasts, life = row.run.spec.runtime.expected_duration, row.life
+        if lease.until is None or not lasts or life.phase != "Running" or life.started is None or life.backfilled:
+            return lease.until
+        return max(lease.until, life.started + parse_duration(lasts))
+
+    def _runs_out(self) -> Iterator[tuple[Fund, Instant]]:
+        """Envelopes that will have no money left, and when: at the present rate, or with their window."""
+        if self.policy.on_budget_shortage != "Resolve":
+            return
+        for budget in self.fleet.state.budgets.values():
+            caps = [(one.max_gpu_hours, one.envelopes) for one in budget.spec.aggregate_caps]
+            for one in budget.spec.envelopes:
+                ends = [self._spends(budget.metadata.name, one.max_gpu_hours, (one.name,))]
+                ends += [self._spends(budget.metadata.name, hours, names) for hours, names in caps if one.name in names]
+                ends.append(parse_time(one.end) if one.end else None)
+                ahead = [end for end in ends if end is not None]
+                if ahead and min(ahead) > self.now:
+                    yield (budget.metadata.name, one.name), min(ahead)
+
+    def _spends(self, budget: str, hours: int | None, names: Iterable[str]) -> Instant | None:
+        """When these envelopes will together have spent so many hours, if all that is open goes on."""
+        mine = {(budget, name) for name in names}
+        rate = sum(len(lease.gpus) for lease in self.leases if (lease.budget, lease.envelope) in mine)
+        if hours is None or not rate:
+            return None
+        ended = [one for one in self.closed if (one.lease.budget, one.lease.envelope) in mine]
+        spent = sum(len(one.lease.gpus) * (one.end - one.lease.start) for one in ended)
+        spent += sum(len(lease.gpus) * (self.now - lease.start) for lease in self.leases
+                     if (lease.budget, lease.envelope) in mine)  # fmt: skip
+        return self.now - (spent - hours * HOUR) // rate
+
+    def _plan(self, one: Reservation) -> Slice:
+        start, until = one.plan.start, one.plan.until
+        assert start is not None
+        if one.state == "Active" or one.reason in ("NoCustodian", "DrawWaits", "EndsLate") or start <= self.now:
+            start, until = min(start, self.now if one.activated is None else one.activated), None
+            lasts = self.fleet.state.runs[one.run_key].run.spec.runtime.expected_duration
+            if lasts:  # nobody knows when it will start: it is held as long, and as long again
+                until = start + parse_duration(lasts) * ((self.now - start) // parse_duration(lasts) + 1)
+        return Slice(start=start, until=until, shares=one.plan.shares, segments=one.plan.segments)
+
+    def _instants(self) -> list[Instant]:
+        """Every instant, from now on, at which anything ends, begins or opens."""
+        found: set[Instant | None] = {self.now, *self.ends.values()}
+        for _, plan in self.claims:
+            found |= {plan.start, plan.until}
+        for budget in self.fleet.state.budgets.values():
+            found |= {parse_time(one.start) for one in budget.spec.envelopes if one.start}
+        return sorted(at for at in found if at is not None and at >= self.now)
+
+    # -- the world at an instant, for some time --
+
+    def moments(self, at: Instant, length: Micros | None) -> list[Instant]:
+        """The instant, and all later ones of that time at which something changes."""
+        return [at, *(one for one in self.instants if one > at and (length is None or one < at + length))]
+
+    def held(self, at: Instant) -> Iterator[Lease]:
+        return (lease for lease in self.leases if (end := self.ends[lease.key]) is None or end > at)
+
+    def on(self, at: Instant) -> Iterator[Slice]:
+        for _, plan in self.claims:
+            assert plan.start is not None
+            if plan.start <= at and (plan.until is None or plan.until > at):
+                yield plan
+
+    def _free(self, node: str, gpus: int, at: Instant, length: Micros | None) -> int:
+        """GPUs of a node that are nobody's for the whole time."""
+        return max(0, min(self._free_at(node, gpus, moment) for moment in self.moments(at, length)))
+
+    def _free_at(self, node: str, gpus: int, at: Instant) -> int:
+        """What happens on a node up to an instant, one thing after the other.
+
+        Who was promised a start on cuts takes what is free, and the rest from whoever holds it: those are gone then,
+        and do not end a second time.
+        """
+        here = [lease for lease in self.leases if lease.node == node and lease.role != "Borrowed"]
+        sizes = {lease.key: sum(ordinal < gpus for ordinal in lease.gpus) for lease in here}
+        free, cut = gpus - sum(sizes.values()), 0
+        claims = [
+            (one, plan, sum(share.gpus for share in plan.shares if share.node == node)) for one, plan in self.claims
+        ]
+        moments = {end for lease in here if (end := self.ends[lease.key]) is not None}
+        moments |= {moment for _, plan, _ in claims for moment in (plan.start, plan.until) if moment is not None}
+        for moment in sorted(one for one in moments if one <= at):
+            ended = sum(sizes[lease.key] for lease in here if self.ends[lease.key] == moment)
+            gone = min(cut, ended)
+            cut -= gone
+            free += ended - gone + sum(need for _, plan, need in claims if plan.until == moment)
+            begins = [(one, need) for one, plan, need in claims if plan.start == moment]
+            free -= sum(need for one, need in begins if not cuts(one))
+            wanted = sum(need for one, need in begins if cuts(one))
+            taken = min(wanted, max(0, free))
+            free -= taken
+            cut += wanted - taken
+        return free
+
+    def _paid(self, fund: Fund, at: Instant, length: Micros | None, *, lent: bool) -> int:
+        """The most GPUs that an envelope pays for at one instant of the time."""
+        return max(
+            sum(len(one.gpus) for one in self.held(moment) if pays(fund, one, lent=lent))
+            + sum(one.gpus for plan in self.on(moment) for one in plan.segments if pays(fund, one, lent=lent))
+            for moment in self.moments(at, length)
+        )
+
+    def _hours(self, fund: Fund, at: Instant, *, lent: bool) -> int:
+        """GPU-microseconds that an envelope will have spent and promised by then."""
+        spent = sum(len(one.lease.gpus) * (one.end - one.lease.start) for one in self.closed
+                    if pays(fund, one.lease, lent=lent))  # fmt: skip
+        for lease in self.leases:
+            if pays(fund, lease, lent=lent):
+                declared = lease.until if lease.until is not None and lease.until > self.now else None
+                end = self.now if self.ends[lease.key] == self.now else at if declared is None else declared
+                spent += len(lease.gpus) * (end - lease.start)
+        for reservation, plan in self.claims:
+            lasts = self.fleet.state.runs[reservation.run_key].run.spec.runtime.expected_duration
+            period = parse_duration(lasts) if lasts else self.lookahead
+            spent += sum(one.gpus * period for one in plan.segments if pays(fund, one, lent=lent))
+        return spent
+
+    # -- the answer --
+
+    def starts(self, wanted: Run, at: Instant) -> bool:
+        """Whether a scan over everything would let the run start then."""
+        world, circles = World(self, wanted, at), ["owner", "family"]
+        if wanted.spec.funding.allow_borrow:
+            circles.append("everybody")
+        return any(world.search(width, circle) is not None for width in world.widths() for circle in circles)
+
+    def earliest(self, wanted: Run, *, since: Instant | None = None) -> Instant | None:
+        first = self.now if since is None else since
+        return next((at for at in sorted({first, *self.instants}) if at >= first and self.starts(wanted, at)), None)
+
+
+class World(oracle.World):
+    """The scan's world, with what will be free and left at some instant."""
+
+    def __init__(self, replay: Replay, wanted: Run, at: Instant) -> None:
+        state = replay.fleet.state
+        nodes = [row.node for row in state.topology.rows.values()]
+        super().__init__(nodes, [], list(state.budgets.values()), [], wanted, at, replay.policy)
+        self.today = replay.now
+        for one in self.machines:
+            one.free = list(range(replay.free(one.name, one.gpus, at, self.duration)))
+        for account in self.accounts:
+            account.held = replay.paid(account.key, at, self.duration, lent=False)
+            account.lent = replay.paid(account.key, at, self.duration, lent=True)
+            account.used = replay.hours(account.key, at, lent=False)
+            account.lent_used = replay.hours(account.key, at, lent=True)
+
+    def bar(self, account: oracle.Account, funding: str) -> str:
+        """An envelope whose window has not opened yet may refuse to be reserved."""
+        bar = super().bar(account, funding)
+        reserves = self.today < min(self.now, account.start)
+        return bar if not reserves or account.terms.pre_activation.allow_reservations else bar or "WindowClosed"
+
+
+def cuts(one: Reservation) -> bool:
+    """Whether others will have to go for a reservation."""
+    return one.state == "Active" or one.confidence == "conservative"
+
+
+def pays(fund: Fund, one: Lease | Segment, *, lent: bool) -> bool:
+    return (one.budget, one.envelope) == fund and (not lent or one.funding == "borrowed")

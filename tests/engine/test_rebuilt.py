@@ -1,0 +1,165 @@
+"""SPEC 1, rebuildable: an engine that comes back from what is stored decides, and explains, as if it had never left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from tenure.engine import Apply, Delete, State, Tick, dump, load, next_wake, step
+from tenure.facts import Decided
+from tenure.shell.home import fold_entry
+from tenure.testing import Fleet, at, budget, elastic, envelope, namespace, node, nodes, run
+from tenure.units import HOUR, MINUTE
+
+
+def from_entries(fleet: Fleet) -> State:
+    state = State(fleet.state.fleet)
+    for entry in fleet.entries:
+        fold_entry(state, entry)
+    return state
+
+
+def from_image(fleet: Fleet) -> State:
+    return load(dump(fleet.state))
+
+
+def from_image_and_entries(fleet: Fleet) -> State:
+    """From an image of the state as it was some entries ago."""
+    early = State(fleet.state.fleet)
+    for entry in fleet.entries[:-2]:
+        fold_entry(early, entry)
+    state = load(dump(early))
+    for entry in fleet.entries[-2:]:
+        fold_entry(state, entry)
+    return state
+
+
+anyhow = pytest.mark.parametrize("rebuilt", [from_entries, from_image, from_image_and_entries])
+Rebuilt = Callable[[Fleet], State]
+
+
+def stale() -> Fleet:
+    """A run waits for machines, and in the meantime another has taken its money: its reason is out of date."""
+    fleet = Fleet(node("n0"), budget("a", envelope(gpus=4)), budget("b"))
+    fleet.start(run("theirs", 6, owner="org:b"))
+    fleet.apply(run("waits", 4, owner="org:a"))
+    fleet.start(run("small", 2, owner="org:a", lasts="10m"))
+    return fleet
+
+
+def test_the_reason_of_this_world_is_out_of_date() -> None:
+    """Else the tests below would show nothing."""
+    fleet = stale()
+    again = from_image(fleet)
+    again.mark_all()
+    told = [fact.verdict.headline for fact in step(again, Tick(), now=fleet.now).facts if isinstance(fact, Decided)]
+    assert [reason.code for reason in told if reason] != [fleet.state.runs["lab/waits"].life.reason]
+    assert told
+
+
+@anyhow
+def test_a_reason_that_went_out_of_date_is_not_told_anew_by_who_comes_back(rebuilt: Rebuilt) -> None:
+    fleet = stale()
+    twin = rebuilt(fleet)
+    assert not twin.agenda.pending
+    for event in (Tick(), Apply((run("other", 1, owner="org:b"),)), Delete("Run", "other", "lab")):
+        assert step(twin, event, now=fleet.now) == fleet.handle(event)
+    assert dump(twin) == dump(fleet.state)
+
+
+@anyhow
+def test_what_was_only_recorded_is_decided_alike_by_who_comes_back(rebuilt: Rebuilt) -> None:
+    fleet = stale()
+    fleet.handle(Apply((run("new", 8, owner="org:a"),)), decide=False)
+    fleet.handle(Apply((node("n1", 4), budget("c"))), decide=False)
+    twin = rebuilt(fleet)
+    assert dump(twin) == dump(fleet.state)
+    outcome = fleet.handle(Tick())
+    assert outcome.facts
+    assert step(twin, Tick(), now=fleet.now) == outcome
+    assert dump(twin) == dump(fleet.state)
+
+
+@anyhow
+def test_what_was_looked_at_in_vain_is_not_looked_at_again(rebuilt: Rebuilt) -> None:
+    """Nothing came of what was recorded: an entry without facts says that somebody looked, and no second one does."""
+    fleet = stale()
+    fleet.delete("Run", "lab/small")
+    fleet.leave("lab/small")
+    fleet.handle(Apply((budget("z"),)), decide=False)
+    before = len(fleet.entries)
+    for _ in range(2):
+        fleet.handle(Tick())
+    assert [(entry.facts, entry.decided) for entry in fleet.entries[before:]] == [((), True)]
+    event = Apply((run("small", 2, owner="org:a", lasts="10m"),), {"lab/small": 1})
+    twin = rebuilt(fleet)
+    assert step(twin, event, now=fleet.now) == fleet.handle(event)
+    assert not step(rebuilt(fleet), Tick(), now=fleet.now).facts
+
+
+@anyhow
+def test_a_window_that_opens_for_nobody_makes_nobody_explain_twice(rebuilt: Rebuilt) -> None:
+    """Time alone made waiting runs be looked at, and gave no fact. Whoever comes back must not look again: by then too
+    little is left of the envelope's window for the run, and nobody else was told so."""
+    fleet = Fleet(*nodes("n", 2), budget("a", envelope(gpus=8, end="5h")), budget("z", envelope(start="1h")))
+    fleet.start(run("mine", 8, owner="org:a"))
+    fleet.apply(run("waits", 4, owner="org:a", lasts="4h"))
+    before = len(fleet.entries)
+    fleet.later("2h")
+    assert [entry.facts for entry in fleet.entries[before:]] == [()]
+    twin = rebuilt(fleet)
+    assert step(twin, Tick(), now=fleet.now) == fleet.handle(Tick())
+    twin.mark_all()
+    assert step(twin, Tick(), now=fleet.now).facts, "there would have been something to tell"
+
+
+@anyhow
+def test_the_same_instants_are_waited_for(rebuilt: Rebuilt) -> None:
+    fleet = Fleet(*nodes("n", 2), budget("a", envelope(hours=100, end="9h")))
+    fleet.start(run("x", 8, owner="org:a", lasts="5h", elastic=elastic(8, 32, step=8), group=8))
+    while (wake := next_wake(fleet.state)) is not None and wake < at("4h"):
+        twin = rebuilt(fleet)
+        step(twin, Tick(), now=fleet.now)
+        assert next_wake(twin) == wake
+        fleet.until(wake)
+    assert fleet.now >= at("3h")
+
+
+@anyhow
+def test_nothing_that_fell_due_while_nobody_drove_is_missed(rebuilt: Rebuilt) -> None:
+    """Somebody records, with a later clock, past instants that nobody was there for."""
+    fleet = Fleet(node("n0"), budget("a", envelope(start="1h", hours=64)), budget("b"))
+    fleet.start(run("theirs", 4, owner="org:b", restarts=1))
+    fleet.apply(run("waits", 4, owner="org:a"))
+    fleet.fail("lab/theirs")
+    fleet.leave("lab/theirs")
+    fleet.now += 3 * HOUR
+    fleet.handle(Apply((budget("c"),)), decide=False)
+    twin = rebuilt(fleet)
+    fleet.now += MINUTE
+    outcome = fleet.handle(Tick())
+    assert {lease.run for lease in fleet.leases()} == {"theirs", "waits"}
+    assert step(twin, Tick(), now=fleet.now) == outcome
+
+
+def test_an_image_of_an_earlier_release_is_looked_at_from_end_to_end() -> None:
+    fleet = stale()
+    fields = msgspec.json.decode(dump(fleet.state))
+    state = load(msgspec.json.encode({key: fields[key] for key in fields if key not in ("settled", "marks")}))
+    assert state.agenda.pending
+    outcome = step(state, Tick(), now=fleet.now)
+    assert outcome.looked
+    assert [type(fact) for fact in outcome.facts][:1] == [Decided]
+
+
+@anyhow
+def test_a_run_that_wants_more_is_tried_again_at_the_same_instants(rebuilt: Rebuilt) -> None:
+    fleet = Fleet(node("n0"), budget("a"))
+    fleet.start(run("x", 8, owner="org:a", lasts="5h", elastic=elastic(8, 16, step=8), group=8))
+    for minute in range(1, 5):
+        fleet.until(at(f"{minute}m"))
+        fleet.later("30s")
+        fleet.apply(namespace(f"n{minute}"))
+        assert next_wake(rebuilt(fleet)) == next_wake(fleet.state) == at(f"{minute + 1}m")

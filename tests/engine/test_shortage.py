@@ -1,0 +1,494 @@
+"""Money that runs short: others take over, then work gives way, and only what that money paid for (SPEC 3, 8)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tenure.api.policy import Policy
+from tenure.engine import Publish, Reveal, SetPolicy, Tick, dump, load, next_wake, render, step
+from tenure.engine.lottery import verify
+from tenure.facts import Ending, Froze, Resolved
+from tenure.shell.custodian import SimulatedCustodian
+from tenure.testing import Fleet, at, budget, cap, elastic, envelope, node, nodes, run
+from tenure.units import HOUR
+
+COAST = Policy(on_budget_shortage="Coast")
+
+
+def lower(fleet: Fleet, name: str, gpus: int, *, envelope: int = 0) -> None:
+    change(fleet, name, envelope, concurrency=gpus)
+
+
+def change(fleet: Fleet, name: str, index: int = 0, **fields: Any) -> None:
+    item = fleet.state.budgets[name]
+    envelopes = list(item.spec.envelopes)
+    envelopes[index] = msgspec.structs.replace(envelopes[index], **fields)
+    fleet.apply(msgspec.structs.replace(item, spec=msgspec.structs.replace(item.spec, envelopes=tuple(envelopes))))
+
+
+def resolved(fleet: Fleet) -> list[Resolved]:
+    return [fact for fact in fleet.facts if isinstance(fact, Resolved)]
+
+
+def closures(fleet: Fleet) -> dict[str, str]:
+    return {name: one.reason.partition("(")[0] for name, one in fleet.closed().items()}
+
+
+def leave_all(fleet: Fleet) -> None:
+    for key in sorted(fleet.state.runs):
+        if any(row.stop for row in fleet.state.runs[key].pods.values()):
+            fleet.leave(key)
+
+
+# --- when -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_lowered_limit_is_announced_and_nobody_gives_way_before_the_grace_is_over() -> None:
+    fleet = Fleet(*nodes("n", 4), budget("a", envelope("main", 32)), secret="x")
+    fleet.start(run("x", 32, owner="org:a", elastic=elastic(8, 32, 8)))
+    fleet.later("1h")
+    lower(fleet, "a", 16)
+    assert [note.reason for note in fleet.notes("BudgetNotice")] == ["Lowered"]
+    assert "2025-11-01T01:15:00Z" in fleet.notes("BudgetNotice")[0].message
+    fleet.later("14m")
+    assert fleet.headroom("a").used == 32
+    fleet.later("1m")
+    leave_all(fleet)
+    assert fleet.headroom("a").used == 16
+    assert fleet.phase("lab/x") == "Running"
+    assert fleet.run("lab/x").status.message.startswith("Shrunk by resolver")
+    fleet.audit()
+
+
+def test_a_limit_raised_again_in_time_cuts_nothing() -> None:
+    fleet = Fleet(*nodes("n", 2), budget("a", envelope("main", 16)), secret="x")
+    fleet.start(run("x", 16, owner="org:a"))
+    lower(fleet, "a", 8)
+    fleet.later("10m")
+    lower(fleet, "a", 16)
+    fleet.later("1d")
+    assert not resolved(fleet)
+    assert fleet.phase("lab/x") == "Running"
+    lower(fleet, "a", 8)
+    assert len(fleet.notes("BudgetNotice")) == 2, "lowered again is news again"
+
+
+def test_the_grace_survives_a_restart() -> None:
+    fleet = Fleet(*nodes("n", 2), budget("a", envelope("w", 16), envelope("v", 16),
+                                         caps=[cap("all", ["w", "v"], gpus=16)]))  # fmt: skip
+    fleet.start(run("x", 16, owner="org:a", elastic=elastic(8, 16, 8)))
+    item = fleet.state.budgets["a"]
+    less = msgspec.structs.replace(item.spec, aggregate_caps=(cap("all", ["w", "v"], gpus=8),))
+    fleet.apply(msgspec.structs.replace(item, spec=less))
+    fleet.later("10m")
+    twin = load(dump(fleet.state))
+    early = step(twin, Tick(), now=at("14m59s"))
+    late = step(twin, Tick(), now=at("15m"))
+    assert not early.facts
+    assert [cut.kind for fact in late.facts if isinstance(fact, Resolved) for cut in fact.cuts] == ["Shrink"]
+
+
+def test_hours_that_run_out_end_the_work_at_that_instant() -> None:
+    fleet = Fleet(*nodes("n", 2), budget("a", envelope(hours=16)), secret="x")
+    fleet.start(run("x", 8, owner="org:a"))
+    fleet.later("2h")
+    leave_all(fleet)
+    assert fleet.state.books.funds["a", "main"].total.used(fleet.now) == 16 * HOUR
+    assert fleet.phase("lab/x") == "Failed"
+    assert closures(fleet) == {"x-a1-g00-n0-0": "RandomPreempt"}
+    fleet.later("1h")
+    fleet.audit()
+
+
+def test_work_that_is_over_at_the_very_instant_is_not_cut() -> None:
+    fleet = Fleet(*nodes("n", 2), budget("a", envelope(hours=16, end="2h")), secret="x")
+    fleet.start(run("x", 8, owner="org:a", lasts="2h"))
+    fleet.now = at("2h")
+    fleet.handle(Tick())
+    fleet.succeed("lab/x")
+    fleet.later("1h")
+    assert fleet.phase("lab/x") == "Completed"
+    assert not resolved(fleet)
+
+
+def test_the_end_of_a_window_ends_the_work() -> None:
+    fleet = Fleet(*nodes("n", 2), budget("a", envelope(end="3h")), secret="x")
+    fleet.start(run("x", 8, owner="org:a", on_preemption="Requeue"))
+    fleet.later("3h")
+    leave_all(fleet)
+    assert fleet.phase("lab/x") == "Pending"
+    assert fleet.state.runs["lab/x"].life.cut, "its reservation will cut nobody"
+    fleet.audit()
+
+
+def test_a_budget_that_is_deleted_is_a_limit_of_zero() -> None:
+    fleet = Fleet(*nodes("n", 2), budget("a"), secret="x")
+    fleet.start(run("x", 8, owner="org:a"))
+    fleet.delete("Budget", "a")
+    fleet.later("14m")
+    assert fleet.phase("lab/x") == "Running"
+    fleet.later("1m")
+    leave_all(fleet)
+    assert fleet.phase("lab/x") == "Failed"
+    assert resolved(fleet)[0].subject == "Budget/a/main"
+
+
+def test_under_coast_work_runs_on_and_shows_as_over_budget() -> None:
+    fleet = Fleet(*nodes("n", 2), budget("a", envelope("main", 16, hours=32)), policy=COAST, secret="x")
+    fleet.start(run("x", 16, owner="org:a"))
+    lower(fleet, "a", 8)
+    fleet.later("3h")
+    assert fleet.phase("lab/x") == "Running"
+    assert not resolved(fleet)
+    shown = render.budget(fleet.state, fleet.state.budgets["a"], now=fleet.now).status.conditions
+    assert [mark.type for mark in shown] == ["OverBudget"]
+    fleet.handle(SetPolicy(Policy()))
+    assert resolved(fleet), "and gives way as soon as that is the policy"
+
+
+def test_lending_less_or_to_others_cuts_nothing() -> None:
+    fleet = Fleet(*nodes("n", 2), budget("b", envelope("main", 16, lends_to=["org:a"], lends=16)),
+                  budget("a", envelope("main", 8)), secret="x")  # fmt: skip
+    fleet.start(run("x", 16, owner="org:a", sponsors=["org:b"]))
+    change(fleet, "b", lending=None)
+    fleet.later("1d")
+    assert fleet.phase("lab/x") == "Running"
+    assert not resolved(fleet)
+
+
+def test_another_selector_cuts_nothing() -> None:
+    fleet = Fleet(*nodes("n", 2), budget("a", envelope("main", 16)), secret="x")
+    fleet.start(run("x", 16, owner="org:a"))
+    change(fleet, "a", selector={"region": "us-east"})
+    fleet.later("1d")
+    assert fleet.phase("lab/x") == "Running"
+
+
+# --- handing over ---------------------------------------------------------------------------------------------------
+
+
+def test_what_is_too_much_is_handed_to_others_and_pods_notice_nothing() -> None:
+    fleet = Fleet(node("n0"), budget("a", envelope("first", 8), envelope("second", 3)), secret="x")
+    fleet.start(run("x", 8, owner="org:a"))
+    pods = fleet.pods("lab/x")
+    lower(fleet, "a", 5)
+    fleet.later("15m")
+    assert fleet.payers("lab/x") == {"a/first": 5, "a/second": 3}
+    assert sorted((one.envelope, one.gpus, one.reason) for one in fleet.leases("lab/x")) == [
+        ("first", (0, 1, 2, 3, 4), "Refund"), ("second", (5, 6, 7), "Refund"),
+    ]  # fmt: skip
+    assert closures(fleet) == {"x-a1-g00-n0-0": "Refund"}
+    assert fleet.pods("lab/x") == pods
+    assert [note.reason for note in fleet.notes("BudgetNotice")] == ["Lowered", "HandedOver"]
+    assert [(one.deficit, one.cuts) for one in resolved(fleet)] == [(3, ())]
+    fleet.audit()
+
+
+def test_only_what_cover_allows_for_that_run_takes_over() -> None:
+    fleet = Fleet(
+        node("n0"),
+        budget("a", envelope("main", 8)),
+        budget("sib", envelope("shut", 8, sharing="None"), owner="org:sib", parents=["org:p"]),
+        budget("far", envelope("east", 8, selector={"region": "us-east"}), owner="org:a"),
+        budget("old", envelope("over", 8, end="10m"), owner="org:a"),
+        budget("rich", envelope("main", 8, lends_to=["org:other"])),
+        secret="x",
+    )
+    fleet.start(run("x", 8, owner="org:a", sponsors=["org:rich"]))
+    fleet.delete("Budget", "a")
+    fleet.later("15m")
+    leave_all(fleet)
+    assert closures(fleet) == {"x-a1-g00-n0-0": "RandomPreempt"}
+
+
+def test_a_hand_over_respects_what_the_run_may_borrow() -> None:
+    fleet = Fleet(node("n0"), budget("a", envelope("main", 8)), budget("b", envelope("main", 8, lends_to=["org:a"])),
+                  secret="x")  # fmt: skip
+    fleet.start(run("x", 8, owner="org:a", sponsors=["org:b"], max_borrow=3))
+    fleet.later("20m")
+    lower(fleet, "a", 5)
+    fleet.later("15m")
+    assert fleet.payers("lab/x") == {"a/main": 5, "b/main": 3}
+    assert {one.funding for one in fleet.leases("lab/x") if one.budget == "b"} == {"borrowed"}
+    fleet.audit()
+
+
+def test_the_newest_leases_are_handed_over_first() -> None:
+    fleet = Fleet(*nodes("n", 2), budget("a", envelope("first", 16), envelope("second", 8, start="30m")), secret="x")
+    fleet.start(run("older", 8, owner="org:a"))
+    fleet.later("5m")
+    fleet.start(run("newer", 8, owner="org:a"))
+    fleet.later("25m")
+    lower(fleet, "a", 8)
+    fleet.later("15m")
+    assert (fleet.payers("lab/older"), fleet.payers("lab/newer")) == ({"a/first": 8}, {"a/second": 8})
+    fleet.audit()
+
+
+def test_spares_and_their_guests_change_hands_where_they_are() -> None:
+    fleet = Fleet(*nodes("n", 2), budget("a", envelope("first", 16), envelope("second", 16, start="30m")),
+                  budget("g", envelope("main", 8)), secret="x")  # fmt: skip
+    fleet.start(run("x", 8, owner="org:a", group=8, spares=8))
+    fleet.start(run("guest", 8, owner="org:g", opportunistic=True))
+    fleet.later("30m")
+    lower(fleet, "a", 4)
+    fleet.later("15m")
+    assert fleet.payers("lab/x") == {"a/first": 4, "a/second": 12}
+    assert [(one.role, len(one.gpus)) for one in fleet.leases("lab/guest")] == [("Borrowed", 8)]
+    fleet.audit()
+
+
+# --- cutting --------------------------------------------------------------------------------------------------------
+
+
+def test_spares_go_before_groups_and_groups_before_runs() -> None:
+    fleet = Fleet(*nodes("n", 8), budget("a", envelope("main", 64)), secret="x")
+    fleet.start(
+        run("guarded", 8, owner="org:a", group=8, spares=4), run("wide", 24, owner="org:a", elastic=elastic(8, 24, 8))
+    )
+    fleet.start(run("fixed", 16, owner="org:a"))
+    fleet.later("20m")
+    lower(fleet, "a", 20)
+    fleet.later("15m")
+    leave_all(fleet)
+    (one,) = resolved(fleet)
+    assert [cut.kind for cut in one.cuts][:3] == ["DropSpare", "Shrink", "Shrink"]
+    assert {cut.kind for cut in one.cuts[3:]} == {"Lottery"}
+    assert fleet.headroom("a").used <= 20
+    assert one.intent is not None
+    assert one.result is not None
+    assert verify(one.intent, one.result) == []
+    assert [token.id for token in one.intent.tokens] == ["lab/fixed", "lab/guarded", "lab/wide"]
+    assert one.intent.reservation.name == "a/main"
+    drawn = [cut.run for cut in one.cuts if cut.kind == "Lottery"]
+    assert drawn == list(one.result.order[: len(drawn)]), "the shortest prefix of what was drawn"
+    fleet.later("1h")
+    fleet.audit()
+
+
+def test_group_ten_gives_way_before_group_nine() -> None:
+    fleet = Fleet(*nodes("n", 11), budget("a", envelope("main", 88)))
+    fleet.start(run("x", 88, owner="org:a", elastic=elastic(8, 88, 8)))
+    lower(fleet, "a", 80)
+    fleet.later("15m")
+    leave_all(fleet)
+    assert sorted({lease.group for lease in fleet.leases("lab/x")}) == list(range(10))
+    lower(fleet, "a", 72)
+    fleet.later("15m")
+    leave_all(fleet)
+    assert sorted({lease.group for lease in fleet.leases("lab/x")}) == list(range(9))
+    assert [one.activation for one in resolved(fleet)] == [1, 2]
+    fleet.audit()
+
+
+def test_nobody_is_cut_for_the_shortage_of_others() -> None:
+    fleet = Fleet(*nodes("n", 4), budget("a", envelope("main", 16)), budget("b", envelope("main", 16)), secret="x")
+    fleet.start(run("mine", 16, owner="org:a", group=8), run("theirs", 16, owner="org:b", elastic=elastic(8, 16, 8)))
+    fleet.later("20m")
+    lower(fleet, "a", 8)
+    fleet.later("15m")
+    leave_all(fleet)
+    assert fleet.phase("lab/mine") == "Failed", "a fixed gang goes whole"
+    assert fleet.phase("lab/theirs") == "Running"
+    assert len(fleet.leases("lab/theirs")) == 2
+    fleet.audit()
+
+
+def test_a_cap_that_is_lowered_cuts_among_its_envelopes() -> None:
+    fleet = Fleet(*nodes("n", 4), budget("a", envelope("w", 8), envelope("v", 8), envelope("free", 8),
+                                         caps=[cap("all", ["w", "v"], gpus=16)]), secret="x")  # fmt: skip
+    fleet.start(run("x", 24, owner="org:a", elastic=elastic(8, 24, 8)))
+    item = fleet.state.budgets["a"]
+    less = msgspec.structs.replace(item.spec, aggregate_caps=(cap("all", ["w", "v"], gpus=8),))
+    fleet.apply(msgspec.structs.replace(item, spec=less))
+    fleet.later("15m")
+    leave_all(fleet)
+    assert resolved(fleet)[0].subject == "Budget/a/all"
+    assert sum(gpus for name, gpus in fleet.payers("lab/x").items() if name != "a/free") <= 8
+    fleet.audit()
+
+
+def test_what_was_cut_is_not_cut_again_while_it_leaves() -> None:
+    fleet = Fleet(*nodes("n", 4), budget("a", envelope("main", 32)), secret="x")
+    fleet.start(run("x", 16, owner="org:a"), run("y", 8, owner="org:a"), run("z", 8, owner="org:a"))
+    fleet.later("20m")
+    lower(fleet, "a", 31)
+    fleet.later("15m")
+    count = len(fleet.entries)
+    for _ in range(5):
+        fleet.later("1m")
+    assert len(fleet.entries) == count, "its pods take their time; nobody else goes for it"
+    assert sum(len(one.cuts) for one in resolved(fleet)) == 1
+    fleet.audit()
+
+
+def test_a_cut_run_whose_pod_fails_while_it_leaves_is_over_once() -> None:
+    fleet = Fleet(node("n0"), budget("a", envelope(hours=8)), secret="x")
+    fleet.start(run("x", 8, owner="org:a", restarts=3))
+    fleet.later("1h")
+    fleet.report("Failed", "lab/x-a1-0", code=137)
+    leave_all(fleet)
+    assert fleet.phase("lab/x") == "Failed"
+    assert fleet.run("lab/x").status.restarts == 0
+    fleet.audit()
+
+
+def test_who_has_not_run_for_the_lead_goes_when_it_has() -> None:
+    fleet = Fleet(*nodes("n", 2), budget("a", envelope(hours=9)), policy=Policy(lookahead="1m"), secret="x")
+    fleet.start(run("old", 8, owner="org:a"))
+    fleet.later("1h")
+    fleet.start(run("new", 1, owner="org:a"))
+    fleet.until(fleet.state.books.funds["a", "main"].exhausts())
+    leave_all(fleet)
+    assert (fleet.phase("lab/old"), fleet.phase("lab/new")) == ("Failed", "Running")
+    fleet.until(at("1h15m"))
+    leave_all(fleet)
+    assert fleet.phase("lab/new") == "Failed"
+    fleet.audit()
+
+
+def test_who_has_not_run_for_the_lead_goes_when_it_has_also_after_a_restart() -> None:
+    fleet = Fleet(*nodes("n", 2), budget("a", envelope(hours=9)), policy=Policy(lookahead="1m"), secret="x")
+    fleet.start(run("old", 8, owner="org:a"))
+    fleet.later("1h")
+    fleet.start(run("new", 1, owner="org:a"))
+    fleet.until(fleet.state.books.funds["a", "main"].exhausts())
+    leave_all(fleet)
+    twin = load(dump(fleet.state))
+    froze = []
+    while (wake := next_wake(twin)) is not None and wake <= at("1h15m"):
+        froze += [fact for fact in step(twin, Tick(), now=max(wake, twin.now)).facts if isinstance(fact, Froze)]
+    assert [(fact.intent.at, [token.id for token in fact.intent.tokens]) for fact in froze] == [
+        ("2025-11-01T01:15:00Z", ["lab/new"])
+    ]
+
+
+# --- draws ----------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_custodian_nobody_is_drawn_and_that_is_said_once() -> None:
+    fleet = Fleet(*nodes("n", 2), budget("a", envelope("main", 16)))
+    fleet.start(run("x", 8, owner="org:a"), run("y", 8, owner="org:a"))
+    fleet.later("20m")
+    lower(fleet, "a", 8)
+    fleet.later("1d")
+    assert [note.reason for note in fleet.notes("Draw")] == ["NoCustodian"]
+    assert "tenure" not in fleet.notes("Draw")[0].message
+    assert fleet.headroom("a").used == 16
+    fleet.audit()
+    custodian = SimulatedCustodian("late")
+    fleet.handle(Publish(custodian.beacon, custodian.root))
+    fleet.reveal(custodian)
+    leave_all(fleet)
+    assert fleet.headroom("a").used == 8
+    fleet.audit()
+
+
+def test_a_reveal_that_does_not_fit_changes_nothing() -> None:
+    custodian = SimulatedCustodian("mine")
+    fleet = Fleet(*nodes("n", 2), budget("a", envelope("main", 16)))
+    fleet.handle(Publish(custodian.beacon, custodian.root))
+    fleet.start(run("x", 8, owner="org:a"), run("y", 8, owner="org:a"))
+    fleet.later("20m")
+    lower(fleet, "a", 8)
+    fleet.later("15m")
+    (subject,) = fleet.state.draws
+    count = len(fleet.entries)
+    for value in ("", "zz", "0" * 64, SimulatedCustodian("other").answer(fleet.state.draws[subject].intent) or ""):
+        assert not fleet.handle(Reveal(subject, {custodian.beacon: value})).facts
+    assert not fleet.handle(Reveal("Budget/nobody/main", {custodian.beacon: "0" * 64})).facts
+    assert len(fleet.entries) == count
+    fleet.later("3h")
+    assert len(fleet.entries) == count, "a missing reveal delays"
+    fleet.reveal(custodian)
+    assert len(resolved(fleet)) == 1
+    fleet.reveal(custodian)
+    assert len(resolved(fleet)) == 1, "never drawn twice"
+
+
+def test_a_draw_repeats_after_a_crash_between_freeze_and_result() -> None:
+    custodian = SimulatedCustodian("mine")
+    fleet = Fleet(*nodes("n", 4), budget("a", envelope("main", 32)))
+    fleet.handle(Publish(custodian.beacon, custodian.root))
+    fleet.start(*(run(name, 8, owner="org:a") for name in "wxyz"))
+    fleet.later("20m")
+    lower(fleet, "a", 16)
+    fleet.later("15m")
+    ((subject, froze),) = fleet.state.draws.items()
+    reveal = Reveal(subject, {custodian.beacon: custodian.answer(froze.intent) or ""})
+    facts = [step(load(dump(fleet.state)), reveal, now=fleet.now).facts for _ in range(2)]
+    assert facts[0] == facts[1]
+    assert sum(isinstance(fact, Ending) for fact in facts[0]) == 2
+
+
+def test_the_intent_names_the_head_of_the_ledger_before_it() -> None:
+    fleet = Fleet(*nodes("n", 2), budget("a", envelope("main", 16)), secret="x")
+    fleet.start(run("x", 8, owner="org:a"), run("y", 8, owner="org:a"))
+    fleet.later("20m")
+    lower(fleet, "a", 8)
+    fleet.later("15m")
+    entry, froze = next((entry, fact) for entry in fleet.entries for fact in entry.facts if isinstance(fact, Froze))
+    assert froze.intent.ledger_head == entry.prev
+    assert froze.intent.at == "2025-11-01T00:35:00Z"
+
+
+def test_a_shortage_that_is_over_before_the_reveal_spends_the_index_and_cuts_nobody() -> None:
+    custodian = SimulatedCustodian("mine")
+    fleet = Fleet(*nodes("n", 2), budget("a", envelope("main", 16)))
+    fleet.handle(Publish(custodian.beacon, custodian.root))
+    fleet.start(run("x", 8, owner="org:a"), run("y", 8, owner="org:a"))
+    fleet.later("20m")
+    lower(fleet, "a", 8)
+    fleet.later("15m")
+    lower(fleet, "a", 16)
+    fleet.reveal(custodian)
+    assert [(one.cuts, one.result is not None) for one in resolved(fleet)] == [((), True)]
+    assert fleet.state.beacons[custodian.beacon][0] == 1
+    assert fleet.headroom("a").used == 16
+    fleet.audit()
+
+
+def test_two_shortages_are_drawn_one_after_the_other() -> None:
+    fleet = Fleet(*nodes("n", 4), budget("a", envelope("main", 16)), budget("b", envelope("main", 16)), secret="x")
+    for owner in "ab":
+        fleet.start(run(f"{owner}1", 8, owner=f"org:{owner}"), run(f"{owner}2", 8, owner=f"org:{owner}"))
+    fleet.later("20m")
+    lower(fleet, "a", 8)
+    lower(fleet, "b", 8)
+    fleet.later("15m")
+    leave_all(fleet)
+    intents = [one.intent for one in resolved(fleet)]
+    assert [(one.reservation.name, one.beacons[0].index) for one in intents if one] == [("a/main", 1), ("b/main", 2)]
+    assert (fleet.headroom("a").used, fleet.headroom("b").used) == (8, 8)
+    fleet.audit()
+
+
+def test_a_chain_that_is_begun_anew_voids_the_draw_that_waits_for_the_old_one() -> None:
+    lost, new = SimulatedCustodian("lost"), SimulatedCustodian("new")
+    fleet = Fleet(*nodes("n", 2), budget("a", envelope("main", 16)))
+    fleet.handle(Publish(lost.beacon, lost.root))
+    fleet.start(run("x", 8, owner="org:a"), run("y", 8, owner="org:a"))
+    fleet.later("20m")
+    lower(fleet, "a", 8)
+    fleet.later("15m")
+    fleet.handle(Publish(new.beacon, new.root))
+    fleet.reveal(new)
+    leave_all(fleet)
+    assert fleet.headroom("a").used == 8
+    assert sum(isinstance(fact, Froze) for fact in fleet.facts) == 2
+    fleet.audit()
+
+
+@pytest.mark.parametrize("requeue", [True, False])
+def test_a_drawn_run_fails_or_is_queued_again_as_it_asked(requeue: bool) -> None:
+    fleet = Fleet(node("n0"), budget("a", envelope(hours=8)), secret="x")
+    fleet.start(run("x", 8, owner="org:a", on_preemption="Requeue" if requeue else "Fail"))
+    fleet.later("1h")
+    leave_all(fleet)
+    assert fleet.phase("lab/x") == ("Pending" if requeue else "Failed")
+    (seed,) = {one.result.seed for one in resolved(fleet) if one.result}
+    assert {one.reason for one in fleet.closed().values()} == {f"RandomPreempt({seed})"}
+    assert [note.reason for note in fleet.notes("Cut")] == ["CutByLottery"]

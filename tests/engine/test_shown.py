@@ -1,0 +1,201 @@
+"""Reservations as objects, the promise in a run's status, and the risk in the status of others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenure.api.meta import to_wire
+from tenure.api.run import Run
+from tenure.engine import Apply, State, render
+from tenure.facts import Cut, Fact, Froze, Reservation, Resolved, Segment
+from tenure.shell.home import Home, rebuild
+from tenure.shell.store import MemoryStore
+from tenure.testing import START, budget, envelope, nodes, run
+from tenure.units import HOUR, MINUTE, SECOND
+from tests.promises import draw_for, froze, moved, put, released, reservation, resolved, slice_at, threatening
+
+SOON = START + 15 * MINUTE
+
+
+def world(*facts: Fact, decide: bool = False) -> State:
+    """Runs rai/eval and rai/big hold GPUs, rai/train and two more wait, looked at or not; then the facts are so."""
+    store = MemoryStore()
+    home = Home(store)
+    money = budget("ai", envelope(gpus=64), owner="org:ai:rai")
+    home.handle(Apply((*nodes("a-", 2), money)), now=START)
+    home.handle(Apply(tuple(run(name, 8, namespace="rai", owner="org:ai:rai") for name in ("big", "eval"))), now=START)
+    waiting = tuple(run(name, 16, namespace="rai", owner="org:ai:rai") for name in ("train", "b", "c"))
+    home.handle(Apply(waiting), now=START, decide=decide)
+    with store.write() as tx:
+        tx.append(at=START, cause="test", facts=facts)
+    return rebuild(store)[0]
+
+
+def shown(state: State, name: str) -> Run:
+    return render.run(state, state.runs[f"rai/{name}"], now=START)
+
+
+def object_of(one: Reservation, *, now: int = START, resolution: Froze | Resolved | None = None) -> dict[str, Any]:
+    wire: dict[str, Any] = to_wire(render.reservation(None, one, now=now, resolution=resolution))
+    return wire
+
+
+# --- the object ---------------------------------------------------------------------------------------------------
+
+
+def test_the_spec_is_the_promise_as_first_made_and_the_status_the_plan() -> None:
+    first = reservation(START, SOON)
+    plan = slice_at(SOON + HOUR, "b-0", gpus=16, domain={"region": "east"})
+    shown = object_of(moved(first, None, plan=plan))
+    assert shown["metadata"] == {
+        "name": "train-r1",
+        "namespace": "rai",
+        "uid": first.uid,
+        "labels": {"rq.davidlangworthy.io/run": "train"},
+        "creationTimestamp": "2025-11-01T00:00:00Z",
+    }
+    assert shown["spec"] == {
+        "runRef": {"name": "train", "uid": "u-1"},
+        "intendedSlice": {"nodes": ["a-0", "a-1"], "domain": {"region": "west", "cluster": "lab"}},
+        "payingEnvelopes": [{"budget": "rai", "envelope": "west", "gpus": 16}],
+        "earliestStart": "2025-11-01T00:15:00Z",
+    }
+    status = shown["status"]
+    assert status["plannedStart"] == "2025-11-01T01:15:00Z"
+    assert status["plannedSlice"] == {"nodes": ["b-0"], "domain": {"region": "east"}}
+    assert (status["state"], status["reason"], status["message"]) == ("Pending", "NoCapacity", "There is no room.")
+
+
+def test_two_segments_of_one_envelope_are_one_payer() -> None:
+    def part(envelope: str, gpus: int) -> Segment:
+        return Segment(budget="rai", envelope=envelope, payer="org:ai:rai", funding="owned", gpus=gpus)
+
+    promise = slice_at(SOON, "a-0", segments=(part("west", 4), part("east", 2), part("west", 2)))
+    told = object_of(reservation(START, SOON, promise=promise))["spec"]["payingEnvelopes"]
+    assert told == [
+        {"budget": "rai", "envelope": "west", "gpus": 6},
+        {"budget": "rai", "envelope": "east", "gpus": 2},
+    ]
+
+
+def test_the_countdown_falls_to_zero_and_is_gone_when_it_is_over() -> None:
+    one = reservation(START, SOON)
+    ticks = [object_of(one, now=at)["status"]["countdownSeconds"] for at in (START, SOON - SECOND // 2, SOON, SOON + 1)]
+    assert ticks == [15 * 60, 1, 0, 0]
+    assert "countdownSeconds" not in object_of(released(one, SOON))["status"]
+
+
+def test_a_blocked_one_has_no_start_and_says_what_is_short() -> None:
+    one = threatening(reservation(START, None, state="Blocked", reason="NoEnvelope", message="Nobody can pay."))
+    shown = object_of(one)
+    assert "earliestStart" not in shown["spec"]
+    assert not {"plannedStart", "plannedSlice", "countdownSeconds"} & set(shown["status"])
+    assert shown["status"]["message"] == "Nobody can pay."
+
+
+def test_when_it_was_activated_and_released_is_told() -> None:
+    status = object_of(released(reservation(START, SOON), SOON))["status"]
+    assert (status["activatedAt"], status["releasedAt"]) == ("2025-11-01T00:15:00Z", "2025-11-01T00:15:00Z")
+
+
+def test_remedies_are_told_in_sentences_and_a_lottery_names_nobody() -> None:
+    told = object_of(threatening(reservation(START, SOON), eval="0.3"))["status"]["forecast"]
+    assert [(one["kind"], one["run"], one["gpus"], one["text"]) for one in told["remedies"]] == [
+        ("DropSpare", "rai/big", 4, "drop 4 spares of rai/big"),
+        ("Shrink", "rai/wide", 16, "shrink rai/wide by 16"),
+        ("Lottery", "", 12, "lottery frees 12 of 40"),
+    ]
+    assert (told["deficitGPUs"], told["shortGPUs"], told["confidence"]) == (32, 0, "conservative")
+    assert told["cutProbabilities"] == {"rai/eval": "0.3"}
+
+
+def test_the_record_of_the_resolver_is_shown_as_it_was_hashed() -> None:
+    one = reservation(START, SOON)
+    frozen, result = draw_for(one)
+    assert set(object_of(one, resolution=froze(frozen))["status"]["resolution"]) == {"intent", "cuts"}
+    told = object_of(one, resolution=resolved(frozen, result))["status"]["resolution"]
+    assert told["intent"]["ledgerHead"] == frozen.ledger_head
+    assert told["intent"]["reservation"] == {"namespace": "rai", "name": "train-r1", "uid": one.uid}
+    assert (told["result"]["seed"], told["result"]["order"]) == (result.seed, list(result.order))
+    [cut] = told["cuts"]
+    assert (cut["kind"], cut["run"], cut["gpus"]) == ("Lottery", result.order[0], 8)
+
+
+def test_a_resolution_without_a_lottery_has_no_intent() -> None:
+    cut = Cut(kind="DropSpare", run="rai/big", owner="org:ai:rai", gpus=2, leases=("big-l0",))
+    done = Resolved(trigger="Activation", subject="Reservation/rai/train-r1", activation=1, cuts=(cut,))
+    told = object_of(reservation(START, SOON), resolution=done)["status"]["resolution"]
+    assert told == {
+        "cuts": [{"kind": "DropSpare", "run": "rai/big", "owner": "org:ai:rai", "gpus": 2, "leases": ["big-l0"]}]
+    }
+
+
+def test_a_draw_that_waits_for_its_reveals_is_shown_from_the_state() -> None:
+    one = reservation(START, SOON, state="Active")
+    frozen, _ = draw_for(one)
+    state = world(put(one), froze(frozen))
+    told = render.reservation(state, one, now=START).status.resolution
+    assert told is not None
+    assert told.intent is not None
+    assert told.result is None
+
+
+def test_the_reason_is_told_in_the_numbers_of_now() -> None:
+    state = world(decide=True)
+    one = reservation(START, SOON, reason="NoCapacity", message="old numbers")
+    told = render.reservation(state, one, now=START).status.message
+    assert told == "us-west/gpu-a has 0 free GPUs of the 16 that are needed."
+    other = reservation(START, SOON, reason="SomethingElse", message="old numbers")
+    assert render.reservation(state, other, now=START).status.message == "old numbers"
+    over = released(one, SOON)
+    assert render.reservation(state, over, now=START).status.message == over.message
+
+
+# --- the run's own status -----------------------------------------------------------------------------------------
+
+
+def test_a_waiting_run_names_its_reservation_and_mirrors_its_start() -> None:
+    one = moved(reservation(START, SOON), SOON + HOUR)
+    status = shown(world(put(one)), "train").status
+    assert (status.pending_reservation, status.earliest_start) == ("train-r1", "2025-11-01T01:15:00Z")
+
+
+def test_a_run_whose_reservation_is_blocked_has_no_start() -> None:
+    status = shown(world(put(reservation(START, None, state="Blocked"))), "train").status
+    assert (status.pending_reservation, status.earliest_start) == ("train-r1", None)
+
+
+def test_a_reservation_that_is_over_is_nobodys_start() -> None:
+    one = reservation(START, SOON)
+    status = shown(world(put(one), put(released(one, SOON))), "train").status
+    assert (status.pending_reservation, status.earliest_start) == (None, None)
+
+
+# --- the risk to others -------------------------------------------------------------------------------------------
+
+
+def test_the_risk_of_a_run_is_the_highest_over_live_reservations() -> None:
+    mild = threatening(reservation(START, SOON), eval="0.25", big="0.5")
+    grave = threatening(reservation(START, SOON + HOUR, run="b", name="b-r1"), eval="0.75", train="1")
+    over = threatening(reservation(START, SOON, run="c", name="c-r1", state="Canceled"), eval="0.9")
+    state = world(put(mild), put(grave), put(over))
+    risks = {name: shown(state, name).status.risk for name in ("eval", "big", "train")}
+    assert [(one.cut_probability, one.reservation, one.at) if one else None for one in risks.values()] == [
+        (0.75, "rai/b-r1", "2025-11-01T01:15:00Z"),
+        (0.5, "rai/train-r1", "2025-11-01T00:15:00Z"),
+        None,  # it holds nothing that could be cut
+    ]
+
+
+def test_of_equal_risks_the_first_to_come_is_told() -> None:
+    late = threatening(reservation(START, SOON + HOUR), eval="0.5")
+    soon = threatening(reservation(START, SOON, run="b", name="b-r1"), eval="0.5")
+    risk = shown(world(put(late), put(soon)), "eval").status.risk
+    assert risk is not None
+    assert risk.reservation == "rai/b-r1"
+
+
+def test_nobody_is_at_risk_from_what_has_no_start_or_no_chance() -> None:
+    blocked = threatening(reservation(START, None, state="Blocked"), eval="0.5")
+    harmless = threatening(reservation(START, SOON, run="b", name="b-r1"), eval="0")
+    assert shown(world(put(blocked), put(harmless)), "eval").status.risk is None
