@@ -267,11 +267,11 @@ def test_a_fixed_run_that_gives_up_a_group_is_noticed() -> None:
         Ending(namespace="rai", run="pair", leases=(leases[1].name,), pods=("pair-a1-1",), reason="Shrink"),
         history.moved("pair", width=8),
     )
-    assert names(history) == ["I4"]
+    assert names(history) == ["I4", "I9"]
 
 
 def test_an_index_that_is_used_a_second_time_is_noticed() -> None:
-    history = shed(at_work(2), 1)
+    history = desire(shed(desire(at_work(2), 8), 1), 16)
     history.add(
         Closed(namespace="rai", leases=("elastic-a1-g1-a-1-Active-sys-0",), end=history.now, reason="Shrink"),
         Cleared(namespace="rai", pods=("elastic-a1-1",)),

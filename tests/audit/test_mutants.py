@@ -14,6 +14,7 @@ from tenure.audit import Auditor, check_all
 from tenure.facts import (
     Cleared,
     Closed,
+    Cut,
     Decided,
     Ending,
     Entry,
@@ -27,6 +28,7 @@ from tenure.facts import (
     PutPolicy,
     PutRun,
     Removed,
+    Resolved,
     Seen,
     Warned,
 )
@@ -35,6 +37,7 @@ from tests.audit.builders import (
     MM,
     NLP,
     RAI,
+    SYS,
     budget,
     cap,
     chained,
@@ -46,6 +49,7 @@ from tests.audit.builders import (
     run,
     time,
 )
+from tests.audit.promises import plan, reserved
 from tests.audit.rich import ELASTIC, LOANED, NOW, OWN_NLP, SHARED, TRAIN, grants, rich
 
 Mutation = Callable[[list[Entry]], list[Entry]]
@@ -188,6 +192,7 @@ def revived(offset: str, phase: Any) -> Mutation:
 
 
 GUEST = run("guest", 4, owner=NLP)
+OLDEST, LATEST = run("a-oldest", 8), run("z-latest", 4)
 TRAIN_LEASE, TRAIN_SPARE = "train-a1-g0-a-0-Active-sys-0", "train-a1-g0-a-1-Spare-sys-0"
 SHARED_LEASE = "loan-a1-g0-b-0-Active-nlp-0"
 
@@ -339,6 +344,33 @@ MUTANTS: dict[str, dict[str, Mutation]] = {
         ),
         "one rank twice": with_rank(0),
         "a gap in the ranks": with_rank(2),
+    },
+    "I8-reservation-not-delayed": {
+        "a start in an older run's slice": insert("5m", PutRun(object=OLDEST), reserved(plan("1h", "b-0:8"), OLDEST)),
+        "a step into a slice": insert("25m", PutRun(object=LATEST), reserved(plan("1h", "b-1:4"), LATEST)),
+        "headroom that an older run will need": insert(
+            "5m", PutRun(object=OLDEST), reserved(plan("1h", "a-3:8", budget="vision"), OLDEST)
+        ),
+        "a start that is moved for no reason": lambda entries: insert(
+            "35m", reserved(plan("9h", "a-3:4"), LATEST, promise=plan("5h", "a-3:4"))
+        )(insert("35m", PutRun(object=LATEST), reserved(plan("5h", "a-3:4"), LATEST))(entries)),
+        "a start that is forgotten": insert("35m", PutRun(object=LATEST), reserved(plan("1h", "a-3:4"), LATEST)),
+    },
+    "I9-cut-recomputable": {
+        "a lottery without a record": insert("100m", cut(TRAIN_LEASE)),
+        "a spare that is dropped without a record": insert("40m", closes(TRAIN_SPARE, "40m", "DropSpare")),
+        "a shrinking that nobody wished for": insert(
+            "40m", Ending(namespace="rai", run="elastic", leases=("elastic-a1-g1-b-1-Active-nlp-4",), reason="Shrink")
+        ),
+        "a record of a cut that never was": insert(
+            "40m",
+            Resolved(
+                trigger="Shortage",
+                subject="Budget/sys/west",
+                activation=1,
+                cuts=(Cut(kind="DropSpare", run="rai/train", owner=SYS, gpus=4, leases=(TRAIN_SPARE.split("/")[-1],)),),
+            ),
+        ),
     },
     "I10-sums-agree": {
         "a notice that misstates the use": change(a(Warned), lambda fact: replace(fact, used=fact.used + 1)),

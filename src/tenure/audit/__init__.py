@@ -6,7 +6,7 @@
 """
 
 from tenure.audit.auditor import Auditor, check_all, settled_pass_wrote
-from tenure.audit.checks_limits import EXHAUSTED, WINDOW_OVER
+from tenure.audit.checks_limits import EXHAUSTED, LATE, WINDOW_OVER
 from tenure.audit.invariants import INVARIANTS, Invariant, invariants_markdown
 from tenure.audit.recount import Recount, recount
 from tenure.audit.report import Violation
@@ -14,6 +14,7 @@ from tenure.audit.report import Violation
 __all__ = [
     "EXHAUSTED",
     "INVARIANTS",
+    "LATE",
     "WINDOW_OVER",
     "Auditor",
     "Invariant",

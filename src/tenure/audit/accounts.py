@@ -57,6 +57,9 @@ class EnvelopeBook:
         self.accounts: dict[Window, Account] = {UNBOUNDED: Account()}
         self._since: list[tuple[Instant, Window]] = [(at, UNBOUNDED)]
         self._promised, self._promised_lent = Promises(), Promises()
+        self.staying: dict[str, int] = {}
+        """GPUs of each open lease that nobody has asked to end yet."""
+        self._lent: set[str] = set()
 
     @property
     def account(self) -> Account:
@@ -66,6 +69,10 @@ class EnvelopeBook:
     def gpus(self, *, lent: bool = False) -> int:
         """GPUs in open leases, of all roles: all of them, or those that were lent."""
         return self.account.meter(lent=lent).rate
+
+    def staying_leases(self, *, lent: bool = False) -> Iterator[str]:
+        """Open leases that nobody has asked to end: all of them, or those that were lent."""
+        return (lease for lease in self.staying if lease in self._lent or not lent)
 
     def promised(self, now: Instant, *, lent: bool = False) -> int:
         return (self._promised_lent if lent else self._promised).read(now)
@@ -85,21 +92,25 @@ class EnvelopeBook:
     def charge(self, lease: str, *, gpus: int, lent: bool, until: Instant | None, at: Instant) -> None:
         """A lease opened."""
         self.account.used.change(+gpus, at=at)
+        self.staying[lease] = gpus
         if lent:
             self.account.lent.change(+gpus, at=at)
+            self._lent.add(lease)
         if until is not None:
             self._promised.add(lease, gpus=gpus, until=until)
             if lent:
                 self._promised_lent.add(lease, gpus=gpus, until=until)
 
-    def unpromise(self, lease: str) -> None:
+    def leave(self, lease: str) -> None:
         """A stop was decided: what the lease had declared is no longer held for it."""
+        self.staying.pop(lease, None)
+        self._lent.discard(lease)
         self._promised.drop(lease)
         self._promised_lent.drop(lease)
 
     def release(self, lease: str, *, gpus: int, lent: bool, end: Instant, at: Instant) -> None:
         """A lease closed at ``end``, which an entry at ``at`` tells: what ran on in between is taken back."""
-        self.unpromise(lease)
+        self.leave(lease)
         for is_lent in (False, True) if lent else (False,):
             self.account.meter(lent=is_lent).change(-gpus, at=at)
             for window, length in self._in_force(since=end, until=at):

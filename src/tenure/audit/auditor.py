@@ -20,16 +20,18 @@ import msgspec
 from tenure.audit import checks_facts
 from tenure.audit.accounts import AccountKey
 from tenure.audit.books import Books
+from tenure.audit.checks_cuts import CutWatch
 from tenure.audit.checks_limits import LimitWatch, borrowing
 from tenure.audit.checks_opening import handed
+from tenure.audit.checks_reservations import ReservationWatch
 from tenure.audit.checks_runs import all_standing, run_after
 from tenure.audit.checks_slots import slots
 from tenure.audit.invariants import IMMUTABLE, SETTLED
 from tenure.audit.limits import Relief
 from tenure.audit.recount import books_agree, recount, sums_agree, totals_agree
 from tenure.audit.report import Value, Violation, moment
-from tenure.audit.taking import Taker, Touched
-from tenure.facts import GENESIS, Closed, Entry, Fact, Warned, decode_entry, entry_hash
+from tenure.audit.taking import Taker, Touched, Watches
+from tenure.facts import GENESIS, Closed, Entry, Fact, decode_entry, entry_hash
 from tenure.units import GpuMicros, Instant
 
 
@@ -39,16 +41,21 @@ class Auditor:
     def __init__(self) -> None:
         self._books = Books()
         self._limits = LimitWatch(self._books)
-        self._taker = Taker(self._books, self._limits)
+        self._waiting = ReservationWatch(self._books, self._limits)
+        self._cuts = CutWatch(self._books, self._waiting)
+        self._taker = Taker(self._books, Watches(self._limits, self._waiting, self._cuts))
         self._at: Instant = 0
         self._seq: int | None = None
         self._hash: str | None = GENESIS
+        self._head: str | None = None
+        """The hash of the entry before the one that is read, where it is known."""
 
     # --- what callers ask -----------------------------------------------------------------------------------
 
     def feed_raw(self, body: bytes) -> list[Violation]:
         """Fold one entry as it is stored, and check its link to the one before."""
-        before, self._hash = self._hash, entry_hash(body)
+        before = self._head = self._hash
+        self._hash = entry_hash(body)
         try:
             entry = decode_entry(body)
         except msgspec.DecodeError as error:
@@ -58,7 +65,7 @@ class Auditor:
 
     def feed(self, entry: Entry) -> list[Violation]:
         """Fold one entry. Without its bytes the hashes cannot be followed; its number and time can."""
-        self._hash = None
+        self._hash = self._head = None
         return self._feed(entry)
 
     def check(self, now: Instant, *, settled: bool = False) -> list[Violation]:
@@ -70,6 +77,8 @@ class Auditor:
         for key in sorted(books.engaged):
             found += borrowing(key, books.runs[key], at=now)
         found += totals_agree(books, at=now)
+        if settled:
+            found += self._waiting.standing(now=now)
         return found
 
     def charges(self, now: Instant) -> dict[AccountKey, GpuMicros]:
@@ -88,12 +97,10 @@ class Auditor:
         found = list(self._order(entry))
         since, self._at = self._at, max(self._at, entry.at)
         self._seq = entry.seq
-        # A notice in this very entry excuses a crossing at this very instant.
-        for fact in entry.facts:
-            if isinstance(fact, Warned):
-                self._taker.heed(fact, at=self._at)
         found += self._limits.advance(since=since, to=self._at, reliefs=self._reliefs(entry))
+        self._books.entry += 1
         touched = Touched(at=self._at, handed=handed(self._books, entry.facts))
+        touched.leaving = {one.key: self._books.leases[one.key].ending for one in touched.handed.values()}
         for fact in entry.facts:
             found += self._taker.take(fact, touched)
         found += self._after(touched)
@@ -121,18 +128,22 @@ class Auditor:
         for key in sorted(ends.keys() & self._books.leases.keys()):
             lease, since = self._books.leases[key].lease, self._books.leases[key].since
             lent, end = lease.funding == "borrowed", max(ends[key], since)
-            reliefs.append(Relief((lease.budget, lease.envelope), end=end, gpus=len(lease.gpus), lent=lent))
+            payer = (lease.budget, lease.envelope)
+            reliefs.append(Relief(key, payer, end=end, gpus=len(lease.gpus), lent=lent))
         return reliefs
 
     def _after(self, touched: Touched) -> Iterator[Violation]:
         """What must hold now that the entry is folded whole."""
         at, runs = self._at, self._books.runs
         yield from slots(self._books, touched.slots, at=at)
+        self._limits.resolved(at=at)
         yield from self._limits.settle(sorted(touched.envelopes), at=at)
         for key, turn in sorted(touched.runs.items()):
             if key in runs:
                 yield from run_after(key, runs[key], turn, policy=self._books.policy, at=at)
                 yield from borrowing(key, runs[key], at=at)
+        yield from self._waiting.after(touched.acts.opened, touched.delays, edited=touched.edited, at=at)
+        yield from self._cuts.after(touched.acts, head=self._head, at=at)
         for fact in touched.decisions:
             opened = touched.runs[f"{fact.namespace}/{fact.run}"].decided()
             if opened and fact.verdict.outcome == "start":

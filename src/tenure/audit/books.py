@@ -23,13 +23,16 @@ from tenure.audit.accounts import AccountKey, EnvelopeBook, EnvelopeKey, window_
 from tenure.audit.kinship import Family
 from tenure.audit.meters import Meter
 from tenure.audit.places import NOWHERE, Place, has_failed, is_ready, place_of
-from tenure.facts import Lease, Life, Pod, PodPhase
-from tenure.units import GpuMicros, Instant
+from tenure.facts import Froze, Lease, Life, Pod, PodPhase, Reservation
+from tenure.units import FOREVER, GpuMicros, Instant, parse_time
 
 SlotKey = tuple[str, int]
 """(node, ordinal)"""
+Order = tuple[Instant, str, str]
+"""(creation, namespace, name): a run's place in the queue"""
 LIVE_PODS = ("Placed", "Bound")
 TERMINAL = ("Completed", "Failed")
+AT_WORK = ("Starting", "Running")
 ENGAGED = ("Starting", "Running", "Stopping")
 
 
@@ -42,6 +45,10 @@ class Holding:
     since: Instant
     ending: str = ""
     """The reason it will close with, once a stop was decided."""
+    entry: int = 0
+    """The number of the entry that opened it."""
+    extra: bool = False
+    """Its run was at work already: a step, or spares that were topped up."""
 
 
 @dataclass(slots=True)
@@ -69,10 +76,14 @@ class RunBook:
     borrowed: int = 0
     borrowed_ceiling: int | None = None
     running_since: Instant | None = None
+    entered: int = 0
+    """The number of the entry that admitted its present attempt."""
     ranks: dict[tuple[int, int], int] = field(default_factory=dict)
     """The group that each (attempt, rank) was given to."""
     groups: dict[int, set[int]] = field(default_factory=dict)
     """Group indexes that each attempt has used."""
+    places: dict[tuple[int, str], Place] = field(default_factory=dict)
+    """Where a node was when a lease of an attempt last opened there."""
 
     @property
     def is_engaged(self) -> bool:
@@ -110,6 +121,16 @@ class Books:
         self.closed: set[str] = set()
         self.pods: dict[str, PodBook] = {}
         self.slots: dict[SlotKey, Slot] = {}
+        self.entry = 0
+        """The number of entries so far."""
+        self.draws: dict[str, Froze] = {}
+        """By subject: draws that wait for their reveals."""
+        self.custodians: set[str] = set()
+        """Who has published a chain: without any, nobody can be drawn."""
+        self.reservations: dict[str, Reservation] = {}
+        """By run: those that are neither Released nor Canceled."""
+        self.reservations_by_name: dict[str, str] = {}
+        """The run of each of them."""
         self.cap_notices: dict[tuple[str, str], dict[str, Instant]] = {}
         self.spent_by_run: dict[str, Meter] = {}
         self.spent_by_node: dict[str, Meter] = {}
@@ -182,6 +203,8 @@ class Books:
             book.running_since = None
         elif book.life.phase != "Running":
             book.running_since = at
+        if life.phase in AT_WORK and book.life.phase not in AT_WORK:
+            book.entered = self.entry
         book.life = life
         self._note_engaged(key)
 
@@ -191,6 +214,14 @@ class Books:
         default = namespace.metadata.annotations.get(OWNER_ANNOTATION, "") if namespace else ""
         return run.spec.owner or default
 
+    def order_of(self, key: str) -> Order:
+        """A run's place in the queue; one that nobody knows stands at the end."""
+        book = self.runs.get(key)
+        if book is None or book.run is None:
+            return FOREVER, "", key
+        meta = book.run.metadata
+        return parse_time(meta.creation_timestamp) if meta.creation_timestamp else 0, meta.namespace, meta.name
+
     def _note_engaged(self, key: str) -> None:
         if self.run(key).is_engaged:
             self.engaged.add(key)
@@ -199,11 +230,14 @@ class Books:
 
     # --- leases ---------------------------------------------------------------------------------------------
 
-    def open(self, lease: Lease, *, at: Instant) -> None:
+    def open(self, lease: Lease, *, at: Instant, extra: bool = False) -> None:
         node = self.node(lease.node)
         place = place_of(node, self.policy) if node else NOWHERE
-        holding = self.leases[lease.key] = Holding(lease, place, since=at)
         run = self.run(lease.run_key)
+        if lease.reason == "Refund":  # nothing moved, whatever was relabelled since
+            place = run.places.get((lease.attempt, lease.node), place)
+        run.places[lease.attempt, lease.node] = place
+        holding = self.leases[lease.key] = Holding(lease, place, since=at, entry=self.entry, extra=extra)
         run.leases[lease.key] = holding
         run.groups.setdefault(lease.attempt, set()).add(lease.group)
         run.borrowed += _borrowed(lease)
@@ -219,7 +253,7 @@ class Books:
         """A stop was decided for an open lease."""
         holding = self.leases[key]
         holding.ending = reason
-        self.envelopes[holding.lease.budget, holding.lease.envelope].unpromise(key)
+        self.envelopes[holding.lease.budget, holding.lease.envelope].leave(key)
 
     def ask_to_leave(self, pods: Iterable[str]) -> None:
         for key in pods:

@@ -6,7 +6,7 @@ Asked of the books just before the fact is folded.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 
 import msgspec
 
@@ -39,7 +39,8 @@ CLOSURES = frozenset({
 # --- closings -----------------------------------------------------------------------------------------------
 
 
-def ending(books: Books, fact: Ending, *, at: Instant) -> Iterator[Violation]:
+def ending(books: Books, fact: Ending, *, inherited: Container[str], at: Instant) -> Iterator[Violation]:
+    """A stop is decided. ``inherited``: leases that go on in the place of some that were to end for this reason."""
     for name in fact.leases:
         key = f"{fact.namespace}/{name}"
         holding = books.leases.get(key)
@@ -51,7 +52,7 @@ def ending(books: Books, fact: Ending, *, at: Instant) -> Iterator[Violation]:
                 expected="an open lease",
                 found=_state(books, key),
             )
-        else:
+        elif key not in inherited:
             yield from _cut(books, holding, fact.reason, at=at)
 
 
@@ -152,7 +153,7 @@ def _times(fact: Fact) -> Iterator[tuple[str, Callable[[str], int]]]:
         case PutPolicy(policy=policy):
             yield from (
                 (length, parse_duration)
-                for length in (policy.activation_lead, policy.lookahead, policy.unready_debounce)
+                for length in (policy.activation_lead, policy.budget_grace, policy.lookahead, policy.unready_debounce)
             )
         case _:
             pass

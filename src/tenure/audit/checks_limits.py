@@ -1,24 +1,39 @@
-"""I2: every limit holds at every instant, between entries too, unless there is an excuse (SPEC 3, 13).
+"""I2: every limit holds at every instant, between entries too, unless there is an excuse (SPEC 3, 8, 13).
 
 GPUs change only with entries, so they are looked at after each. Hours run and windows end by themselves:
 for each limit the instant of the next crossing is kept in a queue, and an entry (or a check) first settles
 the crossings that lie before it.
 
-The excuses. An edit that lowers a limit below use: GPUs may then stay, and only fall
-(``Standing.ceiling``); hours may run on. Policy Coast at the crossing. Until the resolver lands: a notice
-``exhausted`` (or ``window``, for a window) at or before the crossing, for the envelope, or for the cap or one
-of its envelopes. An excuse ends when the limit holds again.
+A limit is exceeded by the passing of time (hours used up, a window over) or by an edit that lowers it below use; a
+Budget or an envelope that is removed is one that was lowered to nothing. Then whoever uses more than there is must
+be asked to end (``Ending``), or be handed to another payer, by an instant that is *due*:
+
+    passing of time     the crossing + LATE
+    lowered             the edit + budgetGrace + LATE; until then GPUs may only fall (``Standing.ceiling``)
+
+What was asked to end may go on charging until its pods are gone. Nothing is due
+
+- while a draw waits for its reveals, or was announced to be impossible since no custodian has published a chain: it is
+  due LATE after that is over;
+- of the Active leases of a run that could not be drawn yet: it is due LATE after the run has run for
+  ``activationLead``;
+- under policy Coast, if a notice that it has run out (``exhausted``, ``window``, ``lending``) was recorded before
+  it was due, for the envelope, or for the cap or one of its envelopes. A lowered limit needs no notice;
+- of a lending cap that was lowered: that cuts nothing.
+
+An excuse ends when the limit holds again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from heapq import heappop, heappush
 
 from tenure.api.budget import Budget
 from tenure.audit.accounts import EnvelopeKey
-from tenure.audit.books import Books, RunBook
+from tenure.audit.books import AT_WORK, Books, RunBook
 from tenure.audit.invariants import LIMITS
 from tenure.audit.limits import (
     Limit,
@@ -33,10 +48,16 @@ from tenure.audit.limits import (
 )  # fmt: skip
 from tenure.audit.report import Violation, moment
 from tenure.facts import Lease
-from tenure.units import Instant, parse_duration
+from tenure.units import FOREVER, MINUTE, Instant, Micros, parse_duration
 
+NO_CUSTODIAN = "custodian"
+"""The mark of the notice that a draw is needed and nobody can reveal."""
 EXHAUSTED, WINDOW_OVER, LENDING_OVER = "exhausted", "window", "lending"
-"""The marks of the notices that hours have run out, and that a window has ended."""
+"""The marks of the notices that hours have run out, that a window has ended, and that lent hours have run out."""
+LATE: Micros = MINUTE
+"""How late what is due at an instant may come. A driver acts on a real clock, some milliseconds after its timer, and
+what it decides is recorded later still; one that was away for longer let somebody have what was not theirs, and that
+is a finding to be shown."""
 _QUEUE_SLACK = 64
 """Outdated crossings that the queue may hold before it is built anew."""
 Undeclared = Mapping[tuple[EnvelopeKey, bool], int]
@@ -47,12 +68,26 @@ _WORDS = {"gpus": "GPUs at once", "hours": "GPU-microseconds", "window": "window
 class Standing:
     """What is known about one limit that is exceeded."""
 
+    since: Instant
+    """When it was crossed, or lowered."""
+    due: Instant
+    """By when what is above it must have been asked to end."""
+    lowered: bool = False
     ceiling: int | None = None
     """GPUs that an edit left above the limit: they may fall, never rise."""
     excused: bool = False
-    """Hours or window: exceeded with an excuse."""
+    """It coasts."""
     reported: bool = False
-    """Hours or window: exceeded without one, and said so."""
+    """It was due and not done, and that was said."""
+
+
+class Answer(Enum):
+    """What there is to say of a limit that is exceeded."""
+
+    FINE = "not due, or everybody was asked to end"
+    EXCUSED = "for as long as it is exceeded"
+    DRAWING = "until the draw is resolved"
+    BROKEN = "due, and not done"
 
 
 class LimitWatch:
@@ -61,10 +96,13 @@ class LimitWatch:
     def __init__(self, books: Books) -> None:
         self._books = books
         self._limits: dict[str, tuple[Limit, ...]] = {}
+        self._by_key: dict[LimitKey, Limit] = {}
         self._by_envelope: dict[EnvelopeKey, tuple[Limit, ...]] = {}
         self._standing: dict[LimitKey, Standing] = {}
         self._due: dict[LimitKey, tuple[Instant, Limit]] = {}
         self._queue: list[tuple[Instant, LimitKey]] = []
+        self._deadlines: list[tuple[Instant, LimitKey]] = []
+        self._drawing: set[LimitKey] = set()
 
     # --- edits ----------------------------------------------------------------------------------------------
 
@@ -75,21 +113,42 @@ class LimitWatch:
     def replace(self, name: str, budget: Budget | None, *, were_over: set[LimitKey], at: Instant) -> None:
         """Watch the limits of an edited Budget. What is over now and was not before, the edit put there."""
         old = self._limits.pop(name, ())
-        new = self._limits[name] = limits_of(budget) if budget else ()
-        for limit in old:
-            self._due.pop(limit.key, None)
-            if budget is None:
-                self._standing.pop(limit.key, None)
+        new = (*(limits_of(budget) if budget else ()), *self._dropped(old, budget))
+        before = {limit.key: limit.bound for limit in old}
+        for key in before:
+            self._due.pop(key, None)
+            self._by_key.pop(key, None)
+        self._limits[name] = new
+        self._by_key |= {limit.key: limit for limit in new}
+        for key in before.keys() - {limit.key for limit in new}:
+            self._standing.pop(key, None)
         self._index(old, new)
         for limit in new:
-            self._rejudge(limit, was_over=limit.key in were_over, at=at)
+            is_lower = limit.bound < before.get(limit.key, limit.bound)
+            self._rejudge(limit, was_over=limit.key in were_over, is_lower=is_lower, at=at)
 
-    def _rejudge(self, limit: Limit, *, was_over: bool, at: Instant) -> None:
+    def _dropped(self, old: Iterable[Limit], budget: Budget | None) -> Iterator[Limit]:
+        """Envelopes that are there no more and still pay: as if lowered to nothing."""
+        kept = {envelope.name for envelope in budget.spec.envelopes} if budget else set()
+        for key in sorted({limit.members[0] for limit in old if limit.key.kind == "envelope"}):
+            book = self._books.envelopes.get(key)
+            if key[1] not in kept and book is not None and book.gpus():
+                yield Limit(LimitKey(key[0], "envelope", key[1], "gpus"), 0, (key,))
+
+    def _rejudge(self, limit: Limit, *, was_over: bool, is_lower: bool, at: Instant) -> None:
+        standing = self._standing.get(limit.key)
         if not is_over(limit, self._books.envelopes, at=at):
             self._standing.pop(limit.key, None)
-        elif not was_over:
-            self._standing[limit.key] = Standing(ceiling=gpus_held(limit, self._books.envelopes), excused=True)
+        elif not was_over or (is_lower and standing is not None and standing.lowered):
+            due = at + parse_duration(self._books.policy.budget_grace) + LATE
+            held = gpus_held(limit, self._books.envelopes)
+            self._stand(limit, Standing(since=at, due=due, lowered=True, ceiling=held))
         self._schedule(limit, now=at)
+
+    def _stand(self, limit: Limit, standing: Standing) -> None:
+        """A limit is exceeded; it is judged again when something is due."""
+        self._standing[limit.key] = standing
+        heappush(self._deadlines, (standing.due, limit.key))
 
     def _index(self, old: Iterable[Limit], new: Iterable[Limit]) -> None:
         for key in {key for limit in old for key in limit.members}:
@@ -110,25 +169,102 @@ class LimitWatch:
             del self._due[key]
             at = crossing(limit, self._books.envelopes, since=since, reliefs=reliefs)
             if at is not None and at <= to:
-                yield from self._crossed(limit, at=at, said_by=to)
+                self._stand(limit, Standing(since=at, due=at + LATE))
+        while self._deadlines and self._deadlines[0][0] < to:
+            deadline, key = heappop(self._deadlines)
+            standing = self._standing.get(key)
+            if standing is not None and standing.due == deadline:
+                gone = {relief.lease for relief in reliefs if relief.end <= deadline}
+                yield from self._act(self._by_key[key], standing, at=deadline + 1, gone=gone)
 
-    def _crossed(self, limit: Limit, *, at: Instant, said_by: Instant) -> Iterator[Violation]:
-        """Judge a crossing. A timer rings a moment late on a real clock: a notice in the first entry after counts."""
-        standing = self._standing.setdefault(limit.key, Standing())
-        if standing.excused or self._is_excused(limit, at=said_by):
+    def resolved(self, *, at: Instant) -> None:
+        """If draws can be made and none waits, what waited for one is due a moment later."""
+        if self._books.draws or not self._books.custodians:
+            return
+        for key in sorted(self._drawing & self._standing.keys()):
+            self._postpone(key, due=at + LATE)
+        self._drawing.clear()
+
+    def _postpone(self, key: LimitKey, *, due: Instant) -> None:
+        self._standing[key].due = due
+        heappush(self._deadlines, (due, key))
+
+    def _act(self, limit: Limit, standing: Standing, *, at: Instant, gone: Container[str] = ()) -> Iterator[Violation]:
+        """Judge what is due, and remember the answer."""
+        answer = self._judge(limit, standing, at=at, gone=gone)
+        if isinstance(answer, int):
+            self._postpone(limit.key, due=answer)
+        elif answer is Answer.DRAWING:
+            self._drawing.add(limit.key)
+        elif answer is Answer.EXCUSED:
             standing.excused = True
-        elif not standing.reported:
+        elif answer is Answer.BROKEN and not standing.reported:
             standing.reported = True
-            yield self._violation(limit, at=at)
+            yield self._violation(limit, standing, at=standing.due if standing.lowered else standing.since)
 
-    def _is_excused(self, limit: Limit, *, at: Instant) -> bool:
-        if self._books.policy.on_budget_shortage == "Coast":
+    def _judge(self, limit: Limit, standing: Standing, *, at: Instant, gone: Container[str] = ()) -> Answer | Instant:
+        """The answer at an instant, or the instant from which on something is due."""
+        if standing.excused or at <= standing.due:
+            return Answer.FINE
+        grace = standing.since + parse_duration(self._books.policy.budget_grace) + LATE
+        if standing.lowered and at <= grace:
+            return grace  # the grace was made longer since
+        staying = [key for key in self._staying(limit) if key not in gone]
+        allowed = limit.bound if limit.key.measure == "gpus" else 0
+        if sum(len(self._books.leases[key].lease.gpus) for key in staying) <= allowed:
+            return Answer.FINE
+        if self._coasts(limit, standing):
+            return Answer.EXCUSED
+        if self._books.draws or self._lacks_custodian(limit):
+            return Answer.DRAWING
+        due = self._enough(staying, allowed, at=at) + LATE
+        return Answer.BROKEN if due < at else due
+
+    def _enough(self, staying: list[str], allowed: int, *, at: Instant) -> Instant:
+        """From when on cutting is owed: where nothing is allowed as soon as anything may be cut, else when enough may.
+
+        Nobody is cut as long as those who may be cut would not be enough.
+        """
+        due = sorted((self._cuttable(key, at=at), len(self._books.leases[key].lease.gpus)) for key in staying)
+        if not allowed:
+            return due[0][0]
+        left = sum(gpus for _, gpus in due)
+        for instant, gpus in due:
+            left -= gpus
+            if left <= allowed:
+                return instant
+        return due[-1][0]
+
+    def _staying(self, limit: Limit) -> Iterator[str]:
+        books = (self._books.envelopes[key] for key in limit.members if key in self._books.envelopes)
+        return (lease for book in books for lease in book.staying_leases(lent=limit.counts_lent))
+
+    def _cuttable(self, key: str, *, at: Instant) -> Instant:
+        """From when on the resolver may end this lease: a run is drawn only after it has run for ``activationLead``."""
+        lease, lead = self._books.leases[key].lease, parse_duration(self._books.policy.activation_lead)
+        run = self._books.run(lease.run_key)
+        if lease.role != "Active" or run.life.phase not in AT_WORK:
+            return 0
+        return (at if run.running_since is None else run.running_since) + lead
+
+    def _coasts(self, limit: Limit, standing: Standing) -> bool:
+        if standing.lowered and limit.key.kind == "lending":
             return True
+        coasts = self._books.policy.on_budget_shortage == "Coast"
+        return coasts and (standing.lowered or self._announced(limit, by=standing.due))
+
+    def _lacks_custodian(self, limit: Limit) -> bool:
+        """Whether nobody can be drawn, and that was said."""
+        return not self._books.custodians and any(NO_CUSTODIAN in said for said in self._notices(limit))
+
+    def _announced(self, limit: Limit, *, by: Instant) -> bool:
+        marks = (EXHAUSTED, WINDOW_OVER) if limit.key.measure == "window" else (EXHAUSTED, LENDING_OVER)
+        return any(said[mark] <= by for said in self._notices(limit) for mark in marks if mark in said)
+
+    def _notices(self, limit: Limit) -> list[dict[str, Instant]]:
         envelopes, caps = self._books.envelopes, self._books.cap_notices
         notices = [envelopes[key].account.notices for key in limit.members if key in envelopes]
-        notices.append(caps.get((limit.key.budget, limit.key.name), {}))
-        marks = (EXHAUSTED, WINDOW_OVER) if limit.key.measure == "window" else (EXHAUSTED, LENDING_OVER)
-        return any(said[mark] <= at for said in notices for mark in marks if mark in said)
+        return [*notices, caps.get((limit.key.budget, limit.key.name), {})]
 
     def _schedule(self, limit: Limit, *, now: Instant) -> None:
         """Queue the next crossing. A limit that is exceeded has none: it has been judged."""
@@ -148,9 +284,11 @@ class LimitWatch:
         """After an entry: the GPUs of the envelopes that it touched, and when they run out now."""
         for limit in self._touching(envelopes):
             if limit.key.measure == "gpus":
-                yield from self._judge_gpus(limit, at=at)
-            elif not is_over(limit, self._books.envelopes, at=at):
+                yield from self._look_at_gpus(limit, at=at)
+            if not is_over(limit, self._books.envelopes, at=at):
                 self._standing.pop(limit.key, None)
+            elif (standing := self._standing.get(limit.key)) is not None:
+                yield from self._act(limit, standing, at=at)
             self._schedule(limit, now=at)
 
     def standing(self, *, now: Instant) -> Iterator[Violation]:
@@ -158,27 +296,49 @@ class LimitWatch:
         paying = [key for key, book in sorted(self._books.envelopes.items()) if book.gpus()]
         for limit in self._touching(paying):
             if limit.key.measure == "gpus":
-                yield from self._judge_gpus(limit, at=now)
-            elif is_over(limit, self._books.envelopes, at=now) and not self._stands_excused(limit, now=now):
-                yield self._violation(limit, at=now)
+                yield from self._look_at_gpus(limit, at=now)
+            standing = self._standing.get(limit.key)
+            if standing is None and limit.key in self._due:
+                crossed = self._due[limit.key][0]
+                standing = Standing(since=crossed, due=crossed + LATE)
+            if standing is None or not is_over(limit, self._books.envelopes, at=now):
+                continue
+            if standing.reported or self._judge(limit, standing, at=now) is Answer.BROKEN:
+                yield self._violation(limit, standing, at=now)
 
-    def _stands_excused(self, limit: Limit, *, now: Instant) -> bool:
-        standing = self._standing.get(limit.key, Standing())
-        crossed = self._due.get(limit.key, (now, limit))[0]
-        return standing.excused or (not standing.reported and self._is_excused(limit, at=crossed))
+    def runs_out(self, envelope: EnvelopeKey) -> Instant:
+        """When the hours or the window of an envelope run out at the present rate, and its work has to end."""
+        if self._books.policy.on_budget_shortage == "Coast":
+            return FOREVER
+        dues = [self._due[limit.key][0] for limit in self._by_envelope.get(envelope, ()) if limit.key in self._due]
+        return min(dues, default=FOREVER)
+
+    def could_pay(self, envelope: EnvelopeKey, *, gpus: int, length: Micros, at: Instant) -> bool:
+        """Whether hours, caps and lending leave this much, for all that can be seen. Lending is taken to be meant."""
+        envelopes = self._books.envelopes
+        for limit in self._by_envelope.get(envelope, ()):
+            if limit.key.measure == "hours":
+                spoken_for = time_used(limit, envelopes, at=at) + time_promised(limit, envelopes, at=at)
+                if spoken_for + gpus * length > limit.bound:
+                    return False
+            elif limit.key.kind != "envelope" and gpus_held(limit, envelopes) + gpus > limit.bound:
+                return False
+        return True
 
     def _touching(self, envelopes: Iterable[EnvelopeKey]) -> list[Limit]:
         found = {limit.key: limit for key in envelopes for limit in self._by_envelope.get(key, ())}
         return [found[key] for key in sorted(found)]
 
-    def _judge_gpus(self, limit: Limit, *, at: Instant) -> Iterator[Violation]:
-        standing = self._standing.setdefault(limit.key, Standing())
+    def _look_at_gpus(self, limit: Limit, *, at: Instant) -> Iterator[Violation]:
+        standing = self._standing.get(limit.key)
         held = gpus_held(limit, self._books.envelopes)
-        standing.ceiling, allowed = ratchet(held, bound=limit.bound, ceiling=standing.ceiling)
+        ceiling, allowed = ratchet(held, bound=limit.bound, ceiling=standing.ceiling if standing else None)
+        if standing is not None:
+            standing.ceiling = ceiling
         if not allowed:
-            yield self._violation(limit, at=at)
+            yield self._violation(limit, standing=None, at=at)
 
-    def _violation(self, limit: Limit, *, at: Instant) -> Violation:
+    def _violation(self, limit: Limit, standing: Standing | None, *, at: Instant) -> Violation:
         found: int | str
         expected: int | str = limit.bound
         match limit.key.measure:
@@ -190,6 +350,9 @@ class LimitWatch:
                 held = gpus_held(limit, self._books.envelopes)
                 expected, found = f"nothing held after {moment(limit.bound)}", f"{held} GPUs held"
         message = f"{limit.key.kind} {limit.key.name} exceeds its limit ({_WORDS[limit.key.measure]})"
+        if standing is not None:
+            why = "lowered" if standing.lowered else "crossed"
+            message += f", {why} at {moment(standing.since)}, and what is above it was not asked to end in time"
         return _violation(f"Budget/{limit.key.budget}", message, at=at, expected=expected, found=found)
 
     # --- a claim --------------------------------------------------------------------------------------------

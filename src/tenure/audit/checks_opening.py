@@ -97,8 +97,9 @@ def _faults(new: Opening) -> Faults:
     if node is None:
         yield CAPACITY, "opens on a node that is not there", f"Node/{lease.node}", "none"
     else:
-        yield from _node(new, node)
-        yield from _wanted_here(new, node, run)
+        if not (lease.reason == "Refund" and new.before):  # what changes hands stays where it is
+            yield from _node(new, node)
+            yield from _wanted_here(new, node, run)
     if continues(lease, new.before):
         return
     if lease.reason == "Swap" and new.before:
@@ -161,7 +162,7 @@ def _node(new: Opening, node: Node) -> Faults:
     capacity, place, against = capacity_of(node, policy), place_of(node, policy), refusal(node)
     if lease.gpus and max(lease.gpus) >= capacity:
         yield CAPACITY, f"names GPUs that {lease.node} does not have", f"below {capacity}", max(lease.gpus)
-    if against and lease.reason != "Refund":  # its pods are there already
+    if against:
         yield DOMAIN, f"opens on {lease.node}, which takes nothing new", "a node that takes work", against
     if not place.is_known:
         yield DOMAIN, f"opens on {lease.node}, which lacks labels", "region, cluster and domain", str(place)

@@ -14,14 +14,13 @@ from dataclasses import dataclass, field
 from tenure.api.policy import Policy
 from tenure.api.run import Run, RunSpec
 from tenure.audit.accounts import EnvelopeKey
-from tenure.audit.books import TERMINAL, Books, PodBook, RunBook
+from tenure.audit.books import AT_WORK, TERMINAL, Books, PodBook, RunBook
 from tenure.audit.invariants import DOMAIN, GANG, PODS, Invariant
 from tenure.audit.report import Value, Violation, listed, moment
 from tenure.facts import Lease, Phase
 from tenure.units import Instant, parse_duration
 
 Faults = Iterator[tuple[Invariant, str, Value, Value]]
-AT_WORK = ("Starting", "Running")
 
 
 @dataclass(slots=True)
@@ -93,7 +92,7 @@ def _transition(book: RunBook, turn: Turn) -> Faults:
     if kept and phase not in AT_WORK:
         yield GANG, "opens leases although it does not start or run", "Starting or Running", phase
     if phase in AT_WORK and before not in AT_WORK and book.run:
-        yield from _spares(book, book.run.spec)
+        yield from _spares(book, turn, book.run.spec)
     if phase == "Running" and before != "Running":
         yield from _bound(book)
 
@@ -118,9 +117,12 @@ def _growth(book: RunBook, turn: Turn, *, policy: Policy, at: Instant) -> Faults
         yield GANG, f"grows twice within {policy.grow_interval}", f"not before {earliest}", moment(at)
 
 
-def _spares(book: RunBook, spec: RunSpec) -> Faults:
-    """A group starts with its spares. Later a failure may consume some."""
-    spares = _gpus_by_group(book, ("Spare",))
+def _spares(book: RunBook, turn: Turn, spec: RunSpec) -> Faults:
+    """A group starts with its spares. Afterwards a failure may consume some, and the resolver may drop them."""
+    spares: Counter[int] = Counter()
+    for lease in turn.opened:
+        if lease.role == "Spare":
+            spares[lease.group] += len(lease.gpus)
     for group in sorted(_gpus_by_group(book, ("Active", "Borrowed")) | spares):
         if spares[group] != spec.spares_per_group:
             yield GANG, f"starts group {group} without its spares", spec.spares_per_group, spares[group]

@@ -38,10 +38,15 @@ LIMITS = Invariant(
     "at every instant, except where a limit was lowered below use, and then only until the resolver has run, "
     "or under Coast.",
     how="Concurrency after every entry; GPU-hours and the end of the window at the exact instant of the "
-    "crossing, also between entries. Excused: a limit lowered below use by an edit (use may then only "
-    "fall); policy Coast at the crossing; a notice `exhausted` (`window` for a window) recorded at or "
-    "before the crossing, until the resolver lands. A claim opens only where its declared time, or one "
-    "look-ahead, is left after what is used and committed. `maxBorrowGPUs` per run.",
+    "crossing, also between entries. What is above a limit must be asked to end, or be handed to another payer, "
+    "within one minute after the crossing (a driver acts on a real clock, a little late), and after a limit was "
+    "lowered (or its Budget or envelope removed) within `budgetGrace` and a minute; until then GPUs may only fall, "
+    "and what was asked to end is charged until its pods are gone. Not due: while a draw waits for its reveals, or "
+    "cannot be made, as was announced, because no custodian has published a chain; for "
+    "a run that could not be drawn yet, until it has run for `activationLead`; for a lowered lending cap. Under "
+    "Coast a notice that it has run out (`exhausted`, `window`, `lending`), recorded by then, excuses it, and a "
+    "lowered limit needs none. A claim opens only where its declared time, or one look-ahead, is left after what "
+    "is used and committed. `maxBorrowGPUs` per run.",
 )
 PODS = Invariant(
     number=3,
@@ -96,15 +101,29 @@ RESERVATION = Invariant(
     number=8,
     name="I8-reservation-not-delayed",
     says="A reservation's start is never delayed by work admitted after it.",
-    checked=False,
-    how="Not applicable yet: this release makes no reservations.",
+    how="A lease that opens (`Start`, `Grow`) leaves, at the planned start of every Pending or Active reservation that "
+    "it stands behind, enough of each node and of each envelope's concurrency for all their claims, or has ended by "
+    "then. It stands behind older runs (creation, namespace, name); a step of a running run and a spare that is topped "
+    "up stand behind all; behind an Active one stands everybody, on its nodes. A lease ends at its declared end unless "
+    "that is past, and when its payer's hours or window run out; a `conservative` reservation counts on cuts, so on "
+    "its nodes only leases count that were admitted after it. A start that moves later, or is Blocked, has a reason "
+    "in its record, and the old plan must not still fit but for work admitted after it, overstayed backfill "
+    "included. A promise never changes, and a run has one reservation. On a settled world no Pending one is past its "
+    "start. Hours that a reservation will need are not counted.",
 )
 CUT = Invariant(
     number=9,
     name="I9-cut-recomputable",
     says="Every cut has a resolution record from which the same cut can be recomputed.",
-    checked=False,
-    how="Not applicable yet: this release has no resolver and cuts nothing.",
+    how="A lease that is to end `DropSpare`, `Overstay` or `RandomPreempt` is named by a resolution record in the same "
+    "entry; so is one that ends `Shrink`, unless its run was wider than desired or lost a node in that entry, and "
+    "`ReclaimedBySpare`, unless a spare takes over there. What a record names ends so in its entry; steps come in the "
+    "order of SPEC 8; only spares are dropped; a drawn or overstayed run ends whole. A lottery is drawn again: its "
+    "intent is the one that an earlier entry froze, its beacons are the published chains, each at its next value; "
+    "commit, seed and order follow, the closures name the seed, and the runs cut are the beginning of the order. One "
+    "freeze and one resolution for each subject and activation. Each token is a run of that owner with so many Active "
+    "GPUs in scope; a run that could have been drawn and was not in the pool no longer holds what it held in "
+    "scope. That no shorter beginning of the order would have done is not checked: it takes the planner.",
 )
 SUMS = Invariant(
     number=10,
@@ -126,7 +145,8 @@ LIVENESS = Invariant(
     name="I12-liveness",
     says="When faults stop, every feasible pending run starts; no run is cut before it has run for `activationLead`.",
     how="The second half: a lease that ends `RandomPreempt` belongs to a run that had been Running for "
-    "`activationLead`. The first half is no property of a ledger: it is shown by the simulation tests.",
+    "`activationLead`, and so does every token of a draw; a reservation of a run that was requeued after a cut cuts "
+    "nobody. The first half is no property of a ledger: it is shown by the simulation tests.",
 )
 
 INVARIANTS: tuple[Invariant, ...] = (

@@ -47,6 +47,7 @@ class Limit(NamedTuple):
 class Relief(NamedTuple):
     """A lease that ended before the entry that told of it: from ``end`` on the rate was lower."""
 
+    lease: str
     envelope: EnvelopeKey
     end: Instant
     gpus: int

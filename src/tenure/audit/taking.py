@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from tenure.api.budget import Budget
 from tenure.audit import checks_facts
 from tenure.audit.accounts import EnvelopeKey
-from tenure.audit.books import Books, SlotKey
+from tenure.audit.books import AT_WORK, Books, SlotKey
+from tenure.audit.checks_cuts import Acts, CutWatch
 from tenure.audit.checks_limits import LimitWatch
 from tenure.audit.checks_opening import Handed, continues, opening, predecessors
+from tenure.audit.checks_reservations import Delay, ReservationWatch
 from tenure.audit.checks_runs import Turn
 from tenure.audit.invariants import SUMS
 from tenure.audit.report import Violation
@@ -24,17 +26,21 @@ from tenure.facts import (
     Decided,
     Ending,
     Fact,
+    Froze,
     Lease,
     Moved,
     Noted,
     Opened,
     Placed,
+    Published,
     PutBudget,
     PutNamespace,
     PutNode,
     PutPolicy,
     PutRun,
     Removed,
+    Reserved,
+    Resolved,
     Seen,
     Warned,
 )
@@ -52,18 +58,33 @@ class Touched:
     decisions: list[Decided] = field(default_factory=list)
     handed: Handed = field(default_factory=dict)
     """Leases that the entry closes so that others go on in their place."""
+    leaving: dict[str, str] = field(default_factory=dict)
+    """Of those, the ones that were asked to end before: why."""
+    edited: set[str] = field(default_factory=set)
+    """Runs that were put."""
+    acts: Acts = field(default_factory=Acts)
+    delays: list[Delay] = field(default_factory=list)
 
     def lease(self, lease: Lease) -> None:
         self.envelopes.add((lease.budget, lease.envelope))
         self.slots.update((lease.node, ordinal) for ordinal in lease.gpus)
 
 
+@dataclass(frozen=True, slots=True)
+class Watches:
+    """Those who follow more than one fact."""
+
+    limits: LimitWatch
+    waiting: ReservationWatch
+    cuts: CutWatch
+
+
 class Taker:
     """Takes facts into the books."""
 
-    def __init__(self, books: Books, limits: LimitWatch) -> None:
+    def __init__(self, books: Books, watches: Watches) -> None:
         self._books = books
-        self._limits = limits
+        self._limits, self._waiting, self._cuts = watches.limits, watches.waiting, watches.cuts
 
     def take(self, fact: Fact, touched: Touched) -> list[Violation]:
         books, at = self._books, touched.at
@@ -86,7 +107,7 @@ class Taker:
             case Opened():
                 return self._open(fact.lease, touched)
             case Ending():
-                return self._end(fact, at=at)
+                return self._end(fact, touched)
             case Closed():
                 return self._close(fact, touched)
             case Placed():
@@ -102,15 +123,19 @@ class Taker:
                 self._turn(f"{fact.namespace}/{fact.run}", touched)
                 touched.decisions.append(fact)
             case Warned():
-                self.heed(fact, at=at)
+                books.notice(fact.budget, fact.cap or fact.envelope, fact.mark, at=at)
                 return list(checks_facts.notice(books, fact, at=at))
+            case Reserved():
+                return self._waiting.reserve(fact.reservation, touched.delays, at=at)
+            case Published():
+                self._cuts.publish(fact)
+            case Froze():
+                return list(self._cuts.freeze(fact, touched.acts, at=at))
+            case Resolved():
+                return list(self._cuts.resolve(fact, touched.acts, at=at))
             case Noted():
                 pass
         return []
-
-    def heed(self, fact: Warned, *, at: Instant) -> None:
-        """Remember a notice: one that something has run out excuses what it announces."""
-        self._books.notice(fact.budget, fact.cap or fact.envelope, fact.mark, at=at)
 
     # --- objects --------------------------------------------------------------------------------------------
 
@@ -135,6 +160,7 @@ class Taker:
     def _put_run(self, fact: PutRun, touched: Touched) -> list[Violation]:
         found = list(checks_facts.run_edit(self._books, fact.object, at=touched.at))
         key = f"{fact.object.metadata.namespace}/{fact.object.metadata.name}"
+        touched.edited.add(key)
         turn, book = self._turn(key, touched), self._books.run(key)
         life, bound = book.life, fact.object.spec.funding.max_borrow_gpus
         if bound is not None and book.borrowed > bound:
@@ -167,18 +193,26 @@ class Taker:
         turn.see(lease, self._books.run(lease.run_key))
         if lease.key in self._books.leases or lease.key in self._books.closed:
             return found
-        self._books.open(lease, at=touched.at)
+        extra = lease.reason == "Grow" or (lease.reason == "Start" and turn.phase_before in AT_WORK)
+        self._books.open(lease, at=touched.at, extra=extra)
+        if lease.reason == "Start" and not extra:
+            self._waiting.starts(lease.run_key)
+        touched.acts.open(lease, leaving={touched.leaving.get(one.key, "") for one in before})
         turn.opened.append(lease)
         touched.lease(lease)
         if not continues(lease, before):
             found += self._limits.claim(lease, undeclared=turn.claim(lease), at=touched.at)
         return found
 
-    def _end(self, fact: Ending, *, at: Instant) -> list[Violation]:
-        found = list(checks_facts.ending(self._books, fact, at=at))
-        for key in (f"{fact.namespace}/{name}" for name in fact.leases):
+    def _end(self, fact: Ending, touched: Touched) -> list[Violation]:
+        keys = [f"{fact.namespace}/{name}" for name in fact.leases]
+        inherited = {key for key in keys if touched.acts.inherited.get(key) == fact.reason}
+        found = list(checks_facts.ending(self._books, fact, inherited=inherited, at=touched.at))
+        for key in keys:
             if key in self._books.leases:
+                self._decide(key, fact.reason, touched)
                 self._books.end(key, fact.reason)
+                touched.leaving[key] = fact.reason
         self._books.ask_to_leave(f"{fact.namespace}/{name}" for name in fact.pods)
         return found
 
@@ -189,8 +223,15 @@ class Taker:
                 lease = self._books.leases[key].lease
                 self._turn(lease.run_key, touched)
                 touched.lease(lease)
+                self._decide(key, fact.reason, touched)
                 self._books.close(key, reason=fact.reason, end=fact.end, at=touched.at)
         return found
+
+    def _decide(self, key: str, reason: str, touched: Touched) -> None:
+        """A lease is to end, and nobody had said so before."""
+        holding = self._books.leases[key]
+        if not holding.ending:
+            touched.acts.end(holding.lease, reason, self._books.run(holding.lease.run_key))
 
     # --- pods -----------------------------------------------------------------------------------------------
 

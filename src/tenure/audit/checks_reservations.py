@@ -1,0 +1,401 @@
+"""I8: a reservation's start is never delayed by work admitted after it (SPEC 7).
+
+A reservation that is Pending or Active claims GPUs of nodes and GPUs of envelopes, from its planned start until its
+planned end. A node and an envelope are both a *pot*: it holds so many GPUs at once, leases take from it, and claims
+will. Nothing here asks the engine; the plan is what the record says, and what is left of a pot at an instant is
+counted from leases.
+
+Three things are looked at.
+
+**What opens** (reason ``Start`` or ``Grow``), after its entry. It stands behind what others were promised before its
+own run was, or before it started without a promise; a step of a run at work, or a spare that is topped up, stands
+behind all claims; and behind an Active one stands everybody, on its nodes. At the start of each claim that it stands
+behind, unless it has ended by then,
+
+    GPUs held then + GPUs claimed then <= what the pot holds
+
+where a lease ends when it was asked to, at the end it declared (if that is not past already: who overstays frees
+nothing), or when its payer's hours or window run out. A reservation with a ``conservative`` start counts on cuts:
+against its claim on a node only leases count that opened after it was made.
+
+**What is moved**: a start that moves later, or a reservation that is Blocked, has a reason in its record; and
+where, but for leases admitted after the claim by those who stand behind it, the old plan would still fit on every
+node and in every envelope, those leases are the cause. Backfill that overstays is such a lease: it is to be cut at
+the activation, not to be waited for. An edit of the run, or another width, is a cause of its own; so is money that
+hours or caps withhold; and a run that was itself cut cuts nobody, and waits.
+
+**What stands**, on a settled world: no Pending reservation has a start that is past.
+
+Not seen from here: hours that the reservation will need (only concurrency is counted), GPUs of pods that are not
+ours, and whether an earlier start could have been promised at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping
+from itertools import groupby
+from typing import NamedTuple
+
+from tenure.audit.accounts import EnvelopeKey, window_of
+from tenure.audit.books import Books, Holding, Order
+from tenure.audit.checks_limits import LATE, LimitWatch
+from tenure.audit.invariants import RESERVATION
+from tenure.audit.places import capacity_of, refusal
+from tenure.audit.report import Value, Violation, listed, moment
+from tenure.facts import Lease, Reservation, Segment
+from tenure.units import FOREVER, Instant, parse_duration
+
+Pot = tuple[str, ...]
+"""("node", name) or ("envelope", budget, envelope)"""
+CLAIMING = ("Pending", "Active")
+Rank = tuple[int, Order]
+"""Twice the turn in which a start was promised, and the run's place in the queue. Who starts without a promise comes
+just after the last one that was made."""
+
+
+class Claim(NamedTuple):
+    """What one reservation will take from one pot."""
+
+    run: str
+    order: Rank
+    gpus: int
+    start: Instant
+    until: Instant
+    entry: int
+    """The number of the entry since which it is claimed."""
+    firm: bool
+    """It needs no cuts: what holds GPUs now and does not end in time was counted when it was planned."""
+    active: bool
+
+    def is_on(self, at: Instant) -> bool:
+        return self.start <= at < self.until
+
+
+Crowd = tuple[Claim, int, Container[str]]
+"""A claim, the GPUs that are held or claimed at its start, and the leases that were counted"""
+
+
+class Delay(NamedTuple):
+    """A reservation that was moved later, or blocked, with the claims that it had."""
+
+    before: Reservation
+    after: Reservation
+    claims: dict[Pot, Claim]
+
+
+class ReservationWatch:
+    """Follows the reservations that are neither Released nor Canceled, and what they claim."""
+
+    def __init__(self, books: Books, limits: LimitWatch) -> None:
+        self._books = books
+        self._limits = limits
+        self._claims: dict[Pot, dict[str, Claim]] = {}
+        self._ranks: dict[str, Rank] = {}
+        """Of runs that have a promise, or had one when they started, or started without."""
+        self._turn = 0
+        """The last promise that was made."""
+
+    # --- a record ---------------------------------------------------------------------------------------------
+
+    def reserve(self, new: Reservation, delays: list[Delay], *, at: Instant) -> list[Violation]:
+        """Take a record that was made or changed; a start that it moves later is looked at after the entry."""
+        key, old = new.run_key, self._books.reservations.get(new.run_key)
+        claims = self._withdraw(old) if old else {}
+        found = list(_record(old, new, at=at)) if old else []
+        if old is not None and old.uid == new.uid and _is_delayed(old, new):
+            delays.append(Delay(old, new, claims))
+        if new.state in CLAIMING and new.plan.start is not None:
+            self._turn = max(self._turn, new.turn)
+            self._ranks[key] = (2 * new.turn, self._books.order_of(key))
+        elif new.state != "Released":
+            self._ranks.pop(key, None)
+        if new.state in ("Released", "Canceled"):
+            self._books.reservations.pop(key, None)
+            self._books.reservations_by_name.pop(new.key, None)
+        else:
+            self._books.reservations[key] = new
+            self._books.reservations_by_name[new.key] = key
+            self._claim(new, claims)
+        return found
+
+    def _withdraw(self, one: Reservation) -> dict[Pot, Claim]:
+        claims = {pot: self._claims[pot].pop(one.run_key) for pot in _takes(one)}
+        for pot in claims:
+            if not self._claims[pot]:
+                del self._claims[pot]
+        return claims
+
+    def _claim(self, one: Reservation, before: dict[Pot, Claim]) -> None:
+        order, plan = (2 * one.turn, self._books.order_of(one.run_key)), one.plan
+        for pot, gpus in _takes(one).items():
+            self._claims.setdefault(pot, {})[one.run_key] = Claim(
+                one.run_key, order, gpus,
+                start=plan.start or 0,
+                until=FOREVER if plan.until is None else plan.until,
+                entry=before[pot].entry if pot in before else self._books.entry,
+                firm=one.confidence != "conservative" or pot[0] == "envelope",
+                active=one.state == "Active",
+            )  # fmt: skip
+
+    def older_on(self, node: str, run: str, *, until: Instant | None) -> bool:
+        """Whether somebody who was promised a start before this run claims GPUs of a node, from before it is over."""
+        rank, end = self._rank(run), FOREVER if until is None else until
+        claims = self._claims.get(("node", node), {}).values()
+        return any(claim.order < rank and claim.start < end for claim in claims)
+
+    def starts(self, run: str) -> None:
+        """An attempt of a run begins: by its promise, or behind all that were made."""
+        one = self._books.reservations.get(run)
+        if one is None or one.state not in CLAIMING or one.plan.start is None:
+            self._ranks[run] = (2 * self._turn + 1, self._books.order_of(run))
+
+    def _rank(self, run: str) -> Rank:
+        return self._ranks.get(run, (FOREVER, self._books.order_of(run)))
+
+    # --- after an entry, and on a settled world -----------------------------------------------------------------
+
+    def after(
+        self, opened: Iterable[Lease], delays: Iterable[Delay], *, edited: set[str], at: Instant
+    ) -> Iterator[Violation]:
+        """What the entry opened, against the claims as they stand now, and what it moved later."""
+        groups: dict[tuple[Pot, str], list[Holding]] = {}
+        for lease in opened if self._claims else ():
+            holding = self._books.leases.get(lease.key)
+            if holding is None or holding.ending or lease.reason not in ("Start", "Grow"):
+                continue
+            for pot in _pots_of(lease):
+                if self._claims.get(pot):
+                    groups.setdefault((pot, lease.run_key), []).append(holding)
+        for (pot, run), new in sorted(groups.items(), key=lambda item: item[0]):
+            yield from self._opening(pot, run, new, list(self._claims[pot].values()), at=at)
+        for delay in delays:
+            if delay.after.run_key not in edited:
+                yield from self._delayed(delay, at=at)
+
+    def standing(self, *, now: Instant) -> Iterator[Violation]:
+        for one in self._books.reservations.values():
+            start = one.plan.start
+            if one.state == "Pending" and start is not None and start + LATE < now and not self._books.draws:
+                message = "was to start, and was neither activated nor moved"
+                yield _violation(one, message, at=now, expected=moment(start), found="Pending")
+
+    # --- what opens -------------------------------------------------------------------------------------------
+
+    def _opening(
+        self, pot: Pot, run: str, new: list[Holding], claims: list[Claim], *, at: Instant
+    ) -> Iterator[Violation]:
+        ahead = [claim for claim in claims if self._is_behind(pot, claim, new[0]) and not self._is_served(claim)]
+        held = [one for one in self._held(pot) if one.lease.run_key == run or not self._came_after(one, run)]
+        room = self._capacity(pot)
+        if not ahead or sum(claim.gpus for claim in ahead) + sum(_gpus(one) for one in held) <= room:
+            return
+        ends = self._ends(held, now=at)
+        firm = [claim for claim in ahead if claim.firm]
+        clashes = [*_crowded(firm, held, ends, at=at), *self._crowded_by_late(ahead, held, ends, at=at)]
+        for claim, found, staying in clashes:
+            then = max(claim.start, at)
+            blamed = [one for one in new if one.lease.key in staying and ends[one.lease.key] > then]
+            if blamed and found > room:
+                names = listed(sorted(one.lease.name for one in blamed))
+                message = f"has what it will need of {_named(pot)} at {moment(then)} taken by {names} of {run}"
+                reservation = self._books.reservations[claim.run]
+                yield _violation(reservation, message, at=at, expected=room, found=found)
+                return
+
+    def _crowded_by_late(
+        self, ahead: list[Claim], held: list[Holding], ends: Mapping[str, Instant], *, at: Instant
+    ) -> Iterator[Crowd]:
+        """The same for claims that count on cuts: with those that were admitted after each.
+
+        One that was planned by the entry itself counted on cutting what the entry opened before it.
+        """
+        for claim in (one for one in ahead if not one.firm and one.entry < self._books.entry):
+            then = max(claim.start, at)
+            late = {
+                one.lease.key: _gpus(one) for one in held if ends[one.lease.key] > then and self._is_late(one, claim)
+            }
+            others = {one for one in ahead if one.is_on(then) and one.order <= claim.order}
+            yield claim, sum(late.values()) + sum(one.gpus for one in others | {claim}), late
+
+    def _is_behind(self, pot: Pot, claim: Claim, new: Holding) -> bool:
+        run = new.lease.run_key
+        if claim.run == run:
+            return False
+        return new.extra or (claim.active and pot[0] == "node") or claim.order < self._rank(run)
+
+    def _is_served(self, claim: Claim) -> bool:
+        """Its run has started: what it claimed it holds."""
+        return bool(self._books.run(claim.run).leases)
+
+    def _came_after(self, one: Holding, run: str) -> bool:
+        """Opened by the same entry for a younger run: that one is asked on its own."""
+        return one.entry == self._books.entry and self._rank(one.lease.run_key) > self._rank(run)
+
+    # --- what is moved ----------------------------------------------------------------------------------------
+
+    def _delayed(self, delay: Delay, *, at: Instant) -> Iterator[Violation]:
+        before, after = delay.before, delay.after
+        life = self._books.run(before.run_key).life
+        if life.cut or after.plan.width not in (before.plan.width, 0) or self._lacks_money(before, at=at):
+            return
+        culprits: set[str] = set()
+        for pot, claim in delay.claims.items():
+            then = max(claim.start, at)
+            held = self._held(pot)
+            ends = self._ends(held, now=at)
+            staying = [one for one in held if ends[one.lease.key] > then]
+            late = [one for one in staying if self._is_late(one, claim)]
+            others = [one for one in self._claims.get(pot, {}).values() if one.order < claim.order and one.is_on(then)]
+            need = claim.gpus + sum(one.gpus for one in others)
+            need += sum(_gpus(one) for one in staying if one not in late) if claim.firm else 0
+            room = self._capacity(pot, then)
+            if need > room:
+                return
+            if need + sum(_gpus(one) for one in late) > room:
+                culprits.update(one.lease.key for one in late)
+        if culprits:
+            message = "is delayed by work admitted after it"
+            expected = f"a start at {moment(before.plan.start or 0)}"
+            yield _violation(before, message, at=at, expected=expected, found=listed(sorted(culprits)))
+
+    def _is_late(self, one: Holding, claim: Claim) -> bool:
+        """Whether a lease belongs to work that was admitted after the claim, by somebody who stands behind it."""
+        run = one.lease.run_key
+        if run == claim.run:
+            return False
+        if one.extra:
+            return one.entry >= claim.entry
+        return self._books.run(run).entered >= claim.entry and self._rank(run) > claim.order
+
+    def _lacks_money(self, one: Reservation, *, at: Instant) -> bool:
+        """Whether hours or caps withhold what the plan counted on."""
+        start, until = one.plan.start or at, one.plan.until
+        length = parse_duration(self._books.policy.lookahead) if until is None else until - start
+        return not all(
+            self._limits.could_pay(_payer(segment), gpus=segment.gpus, length=length, at=at)
+            for segment in one.plan.segments
+        )
+
+    # --- pots -------------------------------------------------------------------------------------------------
+
+    def _capacity(self, pot: Pot, then: Instant | None = None) -> int:
+        """GPUs of a pot: for those that are there now, or (``then``) for one who has yet to come."""
+        if pot[0] == "node":
+            node = self._books.node(pot[1])
+            closed = node is None or (then is not None and bool(refusal(node)))
+            return 0 if node is None or closed else capacity_of(node, self._books.policy)
+        budget = self._books.budgets.get(pot[1])
+        for envelope in budget.spec.envelopes if budget else ():
+            if envelope.name == pot[2]:
+                end = window_of(envelope)[1]
+                is_over = then is not None and end is not None and then >= end
+                return 0 if is_over else envelope.concurrency
+        return 0
+
+    def _held(self, pot: Pot) -> list[Holding]:
+        """Leases that take from a pot, less those that were asked to end."""
+        books = self._books
+        if pot[0] == "envelope":
+            envelope = books.envelopes.get((pot[1], pot[2]))
+            return [books.leases[key] for key in envelope.staying] if envelope else []
+        slots = (books.slots.get((pot[1], ordinal)) for ordinal in range(self._capacity(pot)))
+        keys = dict.fromkeys(key for slot in slots if slot for key in slot.holders)
+        return [books.leases[key] for key in keys if not books.leases[key].ending]
+
+    def _declared(self, one: Holding) -> Instant | None:
+        """The end that a lease declared: a duration is one of work, and counts from when the pods were bound."""
+        until, run = one.lease.until, self._books.run(one.lease.run_key)
+        if until is None or run.running_since is None or run.life.backfilled or one.lease.reason != "Start":
+            return until
+        return max(until, run.running_since + until - one.lease.start)
+
+    def _ends(self, held: list[Holding], *, now: Instant) -> dict[str, Instant]:
+        """When each of these leases ends, for all that is known."""
+        payers = {(one.lease.budget, one.lease.envelope) for one in held}
+        runs_out = {payer: self._limits.runs_out(payer) for payer in payers}
+        ends = {}
+        for one in held:
+            until = self._declared(one)
+            declared = FOREVER if until is None or until <= now else until
+            ends[one.lease.key] = min(declared, runs_out[one.lease.budget, one.lease.envelope])
+        return ends
+
+
+def _crowded(claims: list[Claim], held: list[Holding], ends: Mapping[str, Instant], *, at: Instant) -> Iterator[Crowd]:
+    """At the start of each claim, the GPUs that are held or claimed then. One sweep over what comes and goes."""
+    going = sorted([(ends[one.lease.key], _gpus(one)) for one in held] + [(one.until, one.gpus) for one in claims])
+    total, gone = sum(_gpus(one) for one in held), 0
+    coming = sorted(claims, key=lambda claim: (max(claim.start, at), claim.order))
+    for then, group in groupby(coming, key=lambda claim: max(claim.start, at)):
+        starting = list(group)
+        total += sum(claim.gpus for claim in starting)
+        while gone < len(going) and going[gone][0] <= then:
+            total -= going[gone][1]
+            gone += 1
+        yield starting[-1], total, ends
+
+
+def _record(old: Reservation, new: Reservation, *, at: Instant) -> Iterator[Violation]:
+    """A promise stays as it was made, and a run has one."""
+    if old.uid != new.uid:
+        message = "is a second reservation of its run"
+        yield _violation(new, message, at=at, expected=f"{old.key} Released or Canceled", found=old.state)
+        return
+    for name in ("name", "run_uid", "made", "promise"):
+        if getattr(old, name) != getattr(new, name):
+            yield _violation(new, f"changes {name}", at=at, expected=str(getattr(old, name)), found=getattr(new, name))
+    if _is_delayed(old, new) and not new.reason:
+        start = "no start" if new.plan.start is None else moment(new.plan.start)
+        message = "is moved later without a reason"
+        yield _violation(new, message, at=at, expected=moment(old.plan.start or 0), found=start)
+
+
+def _is_delayed(old: Reservation, new: Reservation) -> bool:
+    """Whether a start that was promised is later now, or gone. An activation may come a moment late."""
+    if old.state not in CLAIMING or old.plan.start is None or new.state in ("Released", "Canceled"):
+        return False
+    late = LATE if new.state == "Active" else 0
+    return new.state == "Blocked" or new.plan.start is None or new.plan.start > old.plan.start + late
+
+
+def _takes(one: Reservation) -> dict[Pot, int]:
+    """What a reservation claims of each pot; only Pending and Active ones claim anything."""
+    found: dict[Pot, int] = {}
+    if one.state not in CLAIMING or one.plan.start is None:
+        return found
+    for share in one.plan.shares:
+        found["node", share.node] = found.get(("node", share.node), 0) + share.gpus
+    for segment in one.plan.segments:
+        pot = ("envelope", *_payer(segment))
+        found[pot] = found.get(pot, 0) + segment.gpus
+    return found
+
+
+def _pots_of(lease: Lease) -> Iterator[Pot]:
+    """What sits on a spare takes from no node."""
+    if lease.role != "Borrowed":
+        yield "node", lease.node
+    yield "envelope", lease.budget, lease.envelope
+
+
+def _payer(segment: Segment) -> EnvelopeKey:
+    return segment.budget, segment.envelope
+
+
+def _gpus(one: Holding) -> int:
+    return len(one.lease.gpus)
+
+
+def _named(pot: Pot) -> str:
+    return pot[1] if pot[0] == "node" else f"{pot[1]}/{pot[2]}"
+
+
+def _violation(one: Reservation, message: str, *, at: Instant, expected: Value, found: object) -> Violation:
+    return Violation(
+        invariant=RESERVATION.name,
+        at=at,
+        object=f"Reservation/{one.key}",
+        message=message,
+        expected=expected,
+        found=found if isinstance(found, int) else str(found),
+    )

@@ -1,0 +1,328 @@
+"""I8: who may start past a reservation, and who is to blame when one is moved later."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tenure.api.policy import Policy
+from tenure.api.run import Run
+from tenure.audit import LATE, Violation, check_all
+from tenure.draw import Token
+from tenure.facts import (
+    Cleared,
+    Closed,
+    Froze,
+    Opened,
+    Placed,
+    PutNode,
+    PutPolicy,
+    PutRun,
+    Reserved,
+    Slice,
+)
+from tenure.units import Instant
+from tests.audit import drawing
+from tests.audit.builders import SYS, T0, History, budget, envelope, lease, node, pod, run, time
+from tests.audit.promises import plan, reserved
+
+ELDER = run("elder", 8)
+"""Waits; in the queue it stands behind ``aged`` and before ``younger``, by name."""
+
+
+def fleet(concurrency: int = 64, **other: Any) -> History:
+    history = History().fleet(*(node(f"a-{index}") for index in range(4)))
+    history.budgets(budget("sys", SYS, envelope(concurrency=concurrency, **other), envelope("east")))
+    return history.add(PutPolicy(policy=Policy(lookahead="0s")))
+
+
+def waiting(planned: Slice, history: History | None = None, **other: Any) -> History:
+    """elder waits since the beginning with this plan."""
+    return (history or fleet()).add(PutRun(object=ELDER), reserved(planned, ELDER, **other))
+
+
+def starts(history: History, name: str, where: str, *, duration: str | None = None, **other: Any) -> History:
+    gpus = int(where.rpartition("-")[2]) - int(where.rpartition(":")[2].partition("-")[0]) + 1
+    one = run(name, gpus, duration=duration)
+    return history.started(one, [lease(one, where, at=history.now, **other)], [pod(one, where, rank=0)])
+
+
+def faults(history: History, *, now: Instant | None = None, settled: bool = False) -> list[Violation]:
+    """Nothing but I8 is ever wrong here."""
+    found = check_all(history.entries, now=now or history.now, settled=settled)
+    assert {item.invariant for item in found} <= {"I8-reservation-not-delayed"}, [item.sentence() for item in found]
+    return found
+
+
+# --- what opens ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "where", "duration", "safe"),
+    [
+        ("younger", "a-0:0-7", None, False),
+        ("younger", "a-0:7-7", None, False),
+        ("younger", "a-0:0-7", "2h", True),
+        ("younger", "a-0:0-7", "121m", False),
+        ("younger", "a-1:0-7", None, True),
+        ("aged", "a-0:0-7", None, False),
+    ],
+    ids=["inside", "one GPU of it", "ends as it starts", "ends after", "outside", "older, but without a promise"],
+)
+def test_a_younger_run_starts_outside_the_slice_or_ends_before_it_begins(
+    name: str, where: str, duration: str | None, safe: bool
+) -> None:
+    history = starts(waiting(plan("2h", "a-0:8")), name, where, duration=duration)
+    assert (faults(history) == []) is safe
+
+
+def test_a_node_has_room_for_both_when_others_end_before() -> None:
+    for claimed, safe in ((4, True), (5, False)):
+        history = starts(fleet(), "aged", "a-0:0-3", duration="2h")
+        history = starts(waiting(plan("2h", f"a-0:{claimed}"), history).at("1m"), "younger", "a-0:4-7")
+        assert (faults(history) == []) is safe
+
+
+def test_who_overstays_frees_nothing() -> None:
+    history = starts(fleet(), "aged", "a-0:0-3", duration="1h")
+    history = starts(waiting(plan("2h", "a-0:4"), history).at("61m"), "younger", "a-0:4-7")
+    assert faults(history) != []
+
+
+def test_who_runs_out_of_hours_frees_its_gpus_then() -> None:
+    for hours, safe in ((8, True), (9, False)):
+        history = starts(fleet(max_gpu_hours=hours), "aged", "a-0:0-3")
+        history = starts(waiting(plan("121m", "a-0:4", paid="east"), history), "younger", "a-0:4-7", envelope="east")
+        assert (faults(history) == []) is safe
+
+
+def test_who_was_asked_to_end_frees_its_gpus() -> None:
+    history = starts(fleet(), "aged", "a-0:0-3").stop("aged", "Canceled")
+    assert faults(starts(waiting(plan("2h", "a-0:4"), history), "younger", "a-0:4-7")) == []
+
+
+def test_claims_of_several_older_runs_count_together() -> None:
+    other = run("eldest", 4)
+    for until, safe in (("3h", True), (None, False)):
+        history = waiting(plan("3h", "a-0:4")).add(PutRun(object=other))
+        history.add(reserved(plan("1h", "a-0:4", until=until), other))
+        assert (faults(starts(history, "younger", "a-0:4-7")) == []) is safe
+
+
+def test_two_runs_in_one_entry_answer_each_for_its_own() -> None:
+    middle, younger = run("middle", 4), run("younger", 4)
+    history = waiting(plan("2h", "a-0:4"))
+    leases = [lease(middle, "a-0:0-3", at=T0), lease(younger, "a-0:4-7", at=T0)]
+    pods = [pod(middle, "a-0:0-3", rank=0), pod(younger, "a-0:4-7", rank=0)]
+    history.add(
+        PutRun(object=middle),
+        PutRun(object=younger),
+        *(Opened(lease=one) for one in leases),
+        *(Placed(pod=one) for one in pods),
+        history.moved("middle", phase="Starting", attempt=1, admitted=True),
+        history.moved("younger", phase="Starting", attempt=1, admitted=True),
+    )
+    (found,) = faults(history)
+    assert found.object == "Reservation/rai/elder"
+    assert "rai/younger" in found.message
+
+
+def test_what_is_blocked_released_or_canceled_protects_nothing() -> None:
+    for state in ("Blocked", "Released", "Canceled"):
+        history = waiting(plan("2h", "a-0:8"))
+        history.add(reserved(plan("2h", "a-0:8"), ELDER, state=state, reason="because"))
+        assert faults(starts(history, "younger", "a-0:0-7")) == []
+
+
+def test_a_run_starts_in_its_own_slice() -> None:
+    history = waiting(plan("2h", "a-0:8")).at("2h").add(reserved(plan("2h", "a-0:8"), ELDER, state="Active"))
+    history.started(ELDER, [lease(ELDER, "a-0:0-7", at=history.now)], [pod(ELDER, "a-0:0-7", rank=0)])
+    assert faults(history) == []
+    # While it is still Active and its run holds what it claimed, nothing is claimed twice.
+    assert faults(starts(history, "younger", "a-1:0-7")) == []
+
+
+def test_behind_an_active_reservation_stands_everybody() -> None:
+    history = waiting(plan("2h", "a-0:8")).at("2h").add(reserved(plan("2h", "a-0:8"), ELDER, state="Active"))
+    assert faults(starts(history, "aged", "a-0:0-7", duration="1m")) != []
+
+
+ELASTIC = run("aged", 4, malleable=(4, 8, 4))
+
+
+@pytest.mark.parametrize(("where", "safe"), [("a-1:0-3", True), ("a-0:0-3", False)])
+def test_nobody_grows_into_a_slice_however_old(where: str, safe: bool) -> None:
+    history = waiting(plan("2h", "a-0:8"))
+    history.started(ELASTIC, [lease(ELASTIC, "a-2:0-3", at=T0)], [pod(ELASTIC, "a-2:0-3", rank=0)]).at("1h")
+    step = lease(ELASTIC, where, at=history.now, group=1, reason="Grow")
+    assert (faults(history.grow("aged", [step], [pod(ELASTIC, where, rank=1, group=1)])) == []) is safe
+
+
+@pytest.mark.parametrize(("where", "safe"), [("a-1:0-3", True), ("a-0:0-3", False)])
+def test_no_spare_is_topped_up_in_a_slice(where: str, safe: bool) -> None:
+    keeper = run("aged", 4, group=4, spares=4)
+    spare = lease(keeper, "a-3:0-3", at=T0, role="Spare")
+    history = waiting(plan("2h", "a-0:8"))
+    history.started(keeper, [lease(keeper, "a-2:0-3", at=T0), spare], [pod(keeper, "a-2:0-3", rank=0)]).at("1h")
+    history.add(Closed(namespace="rai", leases=(spare.name,), end=history.now, reason="NodeFailure"))
+    history.add(Opened(lease=lease(keeper, where, at=history.now, role="Spare")))
+    assert (faults(history) == []) is safe
+
+
+@pytest.mark.parametrize(("claimed", "safe"), [(4, True), (5, False), (8, False)])
+def test_a_conservative_reservation_counts_on_cuts_of_what_was_there_before(claimed: int, safe: bool) -> None:
+    history = waiting(plan("15m", f"a-0:{claimed}"), starts(fleet(), "aged", "a-0:0-3"), confidence="conservative")
+    assert (faults(starts(history, "younger", "a-0:4-7")) == []) is safe
+
+
+@pytest.mark.parametrize(
+    ("concurrency", "duration", "safe"), [(16, None, True), (15, None, False), (15, "2h", True), (15, "121m", False)]
+)
+def test_a_younger_run_leaves_the_money_that_is_needed(concurrency: int, duration: str | None, safe: bool) -> None:
+    history = waiting(plan("2h", "a-0:8"), fleet(concurrency))
+    assert (faults(starts(history, "younger", "a-1:0-7", duration=duration)) == []) is safe
+
+
+def test_an_older_run_without_a_promise_does_not_spend_what_a_younger_one_was_promised() -> None:
+    history = waiting(plan("2h", "a-0:8"), fleet(15)).at("2h").add(reserved(plan("2h", "a-0:8"), ELDER, state="Active"))
+    assert faults(starts(history, "aged", "a-1:0-7")) != []
+
+
+# --- what is moved ------------------------------------------------------------------------------------------
+
+
+def moved(start: str | None, promise: Slice, *shares: str, **other: Any) -> Reserved:
+    return reserved(plan(start, *shares), ELDER, promise=promise, **{"reason": "Overstayed", **other})
+
+
+def test_a_later_start_has_a_reason_and_an_earlier_one_needs_none() -> None:
+    promise = plan("2h", "a-0:8")
+    for start, reason, fine in (("3h", "", False), ("3h", "Overstayed", True), ("1h", "", True), ("2h", "", True)):
+        history = waiting(promise).add(moved(start, promise, "a-0:8", reason=reason))
+        assert (faults(history) == []) is fine
+
+
+@pytest.mark.parametrize("start", ["2h", None])
+def test_a_reservation_is_blocked_for_a_reason(start: str | None) -> None:
+    promise = plan("2h", "a-0:8")
+    for reason, fine in (("", False), ("NoEnvelope", True)):
+        history = waiting(promise).add(moved(start, promise, "a-0:8", state="Blocked", reason=reason))
+        assert (faults(history) == []) is fine
+
+
+def test_an_activation_may_come_a_moment_late() -> None:
+    promise = plan("2h", "a-0:8")
+    for late, fine in ((0, True), (1, False)):
+        history = waiting(promise)
+        history.now = time("2h") + LATE + late
+        active = replace(promise, start=history.now)
+        history.add(reserved(active, ELDER, promise=promise, state="Active"))
+        assert (faults(history) == []) is fine
+
+
+def test_who_started_in_the_slice_in_the_very_entry_is_to_blame() -> None:
+    promise = plan("2h", "a-0:8")
+    history = starts(waiting(promise), "younger", "a-0:0-7")
+    entry = history.entries[-2]
+    history.entries[-2] = replace(entry, facts=(*entry.facts, moved("9h", promise, "a-1:8")))
+    (found,) = faults(history)
+    assert "delayed by work admitted after it" in found.message
+    assert "younger" in str(found.found)
+
+
+def overstayed(name: str = "younger", before: History | None = None) -> tuple[Slice, History]:
+    """Somebody said it would be gone before elder's start, and is not."""
+    promise = plan("2h", "a-0:8")
+    history = starts(waiting(promise, before), name, "a-0:0-7", duration="1h")
+    return promise, history.at("2h")
+
+
+def test_backfill_that_overstays_is_to_be_cut_and_not_to_be_waited_for() -> None:
+    promise, history = overstayed()
+    assert faults(history) == []
+    assert faults(history.add(reserved(promise, ELDER, state="Active"))) == []
+    promise, history = overstayed()
+    assert faults(history.add(moved("3h", promise, "a-0:8"))) != []
+    promise, history = overstayed()
+    assert faults(history.add(moved(None, promise, state="Blocked"))) != []
+
+
+def test_who_was_there_before_delays_nobody_unlawfully() -> None:
+    promise, history = plan("2h", "a-0:8"), starts(fleet(), "younger", "a-0:0-7", duration="1h")
+    assert faults(waiting(promise, history).at("2h").add(moved("3h", promise, "a-0:8"))) == []
+
+
+@pytest.mark.parametrize("cause", ["node", "edit", "width", "cut", "money", "older claim"])
+def test_another_cause_clears_the_backfill(cause: str) -> None:
+    promise, history = overstayed(before=fleet(max_gpu_hours=40) if cause == "money" else None)
+    match cause:
+        case "node":
+            history.add(PutNode(object=node("a-0", cordoned=True)), moved("3h", promise, "a-1:8"))
+        case "edit":
+            history.add(PutRun(object=ELDER), moved("3h", promise, "a-0:8"))
+        case "width":
+            history.add(moved("3h", promise, "a-0:4"))
+        case "cut":
+            history.add(history.moved("elder", cut=True)).add(moved("3h", promise, "a-0:8"))
+        case "money":
+            history.add(PutPolicy(policy=Policy(lookahead="4h")), moved("5h", promise, "a-0:8"))
+        case "older claim":
+            eldest = run("ancient", 8)
+            history.add(PutRun(object=eldest), reserved(plan("2h", "a-0:8"), eldest), moved("3h", promise, "a-0:8"))
+    assert [item for item in faults(history) if "delayed" in item.message] == []
+
+
+def test_work_that_moved_into_the_slice_after_a_failure_counts_from_its_admission() -> None:
+    """younger started outside; its node died, and it went on inside. It was admitted after elder's promise."""
+    for before, fine in ((True, True), (False, False)):
+        promise = plan("2h", "a-0:8")
+        history = waiting(promise) if not before else fleet()
+        starts(history, "younger", "a-1:0-7")
+        if before:
+            waiting(promise, history)
+        younger, old = run("younger", 8), lease(run("younger", 8), "a-1:0-7", at=T0)
+        history.at("1h").add(
+            Closed(namespace="rai", leases=(old.name,), end=history.now, reason="NodeFailure"),
+            *_replaced(younger, history),
+        )
+        assert (faults(history.add(moved("9h", promise, "a-2:8"))) == []) is fine
+
+
+def _replaced(one: Run, history: History) -> list[Any]:
+    again = replace(pod(one, "a-0:0-7", rank=0), name="younger-a1-0-1")
+    return [
+        Cleared(namespace="rai", pods=("younger-a1-0",)),
+        Opened(lease=lease(one, "a-0:0-7", at=history.now, reason="Swap")),
+        Placed(pod=again),
+    ]
+
+
+# --- the record ---------------------------------------------------------------------------------------------
+
+
+def test_a_promise_is_not_changed_and_a_run_has_one() -> None:
+    promise = plan("2h", "a-0:8")
+    assert faults(waiting(promise).add(reserved(plan("1h", "a-0:8"), ELDER))) != []
+    second = reserved(promise, ELDER).reservation
+    for state, fine in (("Pending", False), ("Canceled", True)):
+        history = waiting(promise).add(reserved(promise, ELDER, state=state))
+        history.add(Reserved(reservation=replace(second, uid="r-2", name="elder-2")))
+        assert (faults(history) == []) is fine
+
+
+def test_on_a_settled_world_no_start_is_past() -> None:
+    history = waiting(plan("2h", "a-0:8"))
+    assert faults(history, now=time("2h") + LATE, settled=True) == []
+    assert faults(history, now=time("2h") + LATE + 1) == []
+    assert faults(history, now=time("2h") + LATE + 1, settled=True) != []
+
+
+def test_a_start_that_waits_for_a_draw_is_not_past() -> None:
+    history = starts(fleet(), "aged", "a-0:0-7").add(*drawing.published())
+    waiting(plan("15m", "a-0:8"), history, confidence="conservative").at("15m")
+    token = Token(id="rai/aged", owner=SYS, gpus=8)
+    intent = drawing.intent("elder", token, at=history.now, namespace="rai", uid="r-elder")
+    history.add(Froze(trigger="Activation", intent=intent))
+    assert faults(history, now=time("9h"), settled=True) == []
