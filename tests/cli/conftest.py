@@ -16,6 +16,15 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return fleet
 
 
+@pytest.fixture(scope="session")
+def funded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The ledger of the worked example of the guide: a run with four payers, over midnight; to be read only."""
+    ledger = tmp_path_factory.mktemp("funded") / "fleet.db"
+    done = support.call("tenure", "scenario", str(support.CO_FUNDED), "--keep", str(ledger))
+    assert done.code == 0, done.err
+    return ledger
+
+
 @pytest.fixture
 def used(past: Path, tmp_path: Path) -> Path:
     """The same, to be changed."""

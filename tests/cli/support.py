@@ -18,6 +18,7 @@ from tenure.cli.main import runs, server
 
 BIN = Path(sys.executable).parent
 SECONDS = 60
+CO_FUNDED = Path(__file__).resolve().parents[2] / "examples" / "scenarios" / "co-funded-run.yaml"
 
 FLEET = """
 kind: Fleet

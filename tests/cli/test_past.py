@@ -1,5 +1,6 @@
 """Questions about the past: who held what, who paid, what the limits were; also of runs that are gone."""
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,11 @@ def test_usage_at_an_instant_is_what_the_leases_of_then_say(past: Path) -> None:
     assert {f"{one['budget']}/{one['name']}": one["usedGPUHours"] for one in envelopes} == pytest.approx(
         {one["key"]: one["gpuHours"] for one in sums}, rel=1e-12
     )
-    assert {one["budget"]: one["used"] for one in envelopes} == {"rai": 12, "vision": 0}
+    held = Counter({"rai": 0, "vision": 0})
+    for lease in call("runs", "leases", "--at", at, "-o", "json", fleet=past).json["items"]:
+        held[lease["spec"]["paidByBudget"]] += len(lease["spec"]["slice"]["gpus"])
+    assert {one["budget"]: one["used"] for one in envelopes} == held
+    assert held["rai"] >= 12
 
 
 def test_the_past_keeps_the_limits_of_then(used: Path) -> None:
@@ -103,3 +108,35 @@ def test_two_runs_of_one_name_are_told_apart(used: Path) -> None:
     assert len({life["uid"] for life in lives}) == 2
     events = call("runs", "describe", "rai/d-later", "-o", "json", fleet=used).json["events"]
     assert [event["kind"] for event in events] == ["Admitted", "Started", "Completed"]
+
+
+def test_who_paid_at_an_instant(funded: Path) -> None:
+    def split(*words: str) -> dict[str, tuple[int, float]]:
+        (life,) = call("runs", "who-pays", "rai/train", *words, "-o", "json", fleet=funded).json["incarnations"]
+        assert life["gpuMicroseconds"] == sum(one["gpuMicroseconds"] for one in life["payers"])
+        return {kind: (one["gpus"], one["gpuHours"]) for kind, one in life["classes"].items()}
+
+    assert split("--at", "2025-11-30T20:00:00Z") == {"owned": (8, 0.0), "shared": (4, 0.0), "borrowed": (12, 0.0)}
+    assert split("--at", "2025-11-30T22:00:00Z") == {"owned": (8, 16.0), "shared": (4, 8.0), "borrowed": (20, 32.0)}
+    assert split("--at", "2025-11-30T23:00:00Z") == {"owned": (8, 24.0), "shared": (4, 12.0), "borrowed": (4, 52.0)}
+    assert split() == {"owned": (0, 48.0), "shared": (0, 24.0), "borrowed": (0, 64.0)}
+
+
+def test_who_paid_before_there_was_anything_to_pay(funded: Path) -> None:
+    early = call("runs", "who-pays", "vision/sweep", "--at", "2025-11-30T21:00:00Z", fleet=funded)
+    assert (early.code, early.err.splitlines()[0]) == (
+        5,
+        "error: Run/vision/sweep held nothing before 2025-12-01T04:00:00Z",
+    )
+    assert call("runs", "who-pays", "rai/never", "--at", "2025-11-30T21:00:00Z", fleet=funded).code == 5
+    later = call("runs", "who-pays", "rai/train", "--at", "2999-01-01", fleet=funded)
+    assert (later.code, later.err.splitlines()[0]) == (2, "error: 2999-01-01T00:00:00Z is in the future")
+
+
+def test_who_paid_for_a_deleted_run_at_an_instant_before_it_was_deleted(used: Path) -> None:
+    at = start_of(used, "c-eval")
+    assert call("runs", "cancel", "rai/c-eval", fleet=used).code == 0
+    (life,) = call("runs", "who-pays", "rai/c-eval", "--at", at, "-o", "json", fleet=used).json["incarnations"]
+    assert (life["phase"], life["classes"]["owned"]["gpus"], life["classes"]["borrowed"]["gpus"]) == ("Pending", 4, 4)
+    (life,) = call("runs", "who-pays", "rai/c-eval", "-o", "json", fleet=used).json["incarnations"]
+    assert (life["phase"], life["classes"]["owned"]["gpus"]) == ("deleted", 0)

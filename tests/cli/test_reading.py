@@ -23,6 +23,9 @@ READING = {
     "budgets list": ["budgets", "list"],
     "budgets usage": ["budgets", "usage"],
     "budgets usage --by": ["budgets", "usage", "--by", "run"],
+    "budgets lent": ["budgets", "lent", "org:ai:vision"],
+    "sponsors list": ["sponsors", "list", "rai/c-eval"],
+    "chargeback": ["chargeback", "--by", "run"],
 }
 
 
@@ -102,7 +105,7 @@ TIME AGE Completed Completed 2 pods succeeded.
 def test_who_pays_splits_by_payer_and_class(past: Path) -> None:
     assert still(call("runs", "who-pays", "rai/c-eval", fleet=past).out) == snapshot("""\
 Run/rai/c-eval (Completed), of org:ai:rai, since TIME (AGE ago)
-N.NN GPU-hours in 1 attempt
+N.NN GPU-hours: N.NN owned (50%), N.NN borrowed (50%); 1 attempt
 PAYER CLASS ENVELOPE GPUS GPU-HOURS SHARE
 org:ai:rai owned rai/west 0 N.NN 50%
 org:ai:vision borrowed vision/west 0 N.NN 50%
@@ -122,6 +125,10 @@ Why: rai/west allows 14 GPUs at once; 0 are in use and 64 were asked: 50 too man
 Helps: Waiting does not help: ask for less, or have the limit raised.
 Decision: computed now
 
+What else could be asked for
+KIND START STARTS-IN CONFIDENCE GPUS GPU-HOURS BORROWED REQUEST
+narrower TIME now now 8 - 0 8 GPUs instead of 64
+
 Who could pay: 1 envelope visited
 TIER RELATION ENVELOPE OWNER CLASS OFFERED TAKEN WHY NOT MORE
 1 owner rai/west org:ai:rai owned 14 0 rai/west allows 14 GPUs at once; 0 are in use and 64 were asked: 50 too many.
@@ -135,10 +142,10 @@ west/lab 24 14 0 0 - money for 14 of 64 GPUs
 
 def test_explain_shows_the_recorded_decision_of_a_run_that_started(past: Path) -> None:
     assert still(call("runs", "explain", "rai/c-eval", fleet=past).out) == snapshot("""\
-Run/rai/c-eval started
+Run/rai/c-eval is over: it completed
 GPUs: 8 in west/lab/A
 Paid by: rai/west (4 owned, org:ai:rai), vision/west (4 borrowed, org:ai:vision)
-Decision: recorded in entry 5, TIME (AGE ago), plan HASH
+Decision: recorded in entry 6, TIME (AGE ago), plan HASH
 Now: Completed: 1 pod succeeded.
 
 Who could pay: 2 envelopes visited; 8 GPUs were taken
@@ -164,7 +171,8 @@ def test_explain_shows_one_half_when_asked(past: Path) -> None:
 
 def test_the_history_of_decisions_tells_each_attempt(past: Path) -> None:
     rows = call("runs", "explain", "rai/b-flaky", "--history", "-o", "json", fleet=past).json["decisions"]
-    assert [one["verdict"]["outcome"] for one in rows] == ["start", "start"]
+    outcomes = [one["verdict"]["outcome"] for one in rows]
+    assert [one for one in outcomes if one != "wait"] == ["start", "start"]  # its place may be promised in between
 
 
 def test_nodes_are_listed_with_their_room(past: Path) -> None:

@@ -9,6 +9,7 @@ from inline_snapshot import snapshot
 
 from tests.cli.support import call, still
 
+ROOT = Path(__file__).resolve().parents[2]
 SCENARIO = """
 kind: Scenario
 metadata: {name: two}
@@ -51,24 +52,41 @@ def test_a_scenario_gives_the_same_bytes_every_time() -> None:
     assert first == second
 
 
+def test_a_scenario_may_keep_its_ledger_and_says_the_same(tmp_path: Path) -> None:
+    ledger = tmp_path / "kept.db"
+    words = ["scenario", "-", "-o", "json"]
+    kept = call("tenure", *words, "--keep", str(ledger), stdin=SCENARIO)
+    assert (kept.code, kept.out) == (0, call("tenure", *words, stdin=SCENARIO).out)
+    assert call("tenure", "ledger", "verify", str(ledger)).code == 0
+    held = call("runs", "leases", "--at", "2025-11-01T00:30:00Z", "-o", "json", fleet=ledger).json["items"]
+    assert [one["spec"]["runRef"]["name"] for one in held] == ["first"]
+    again = call("tenure", *words, "--keep", str(ledger), stdin=SCENARIO)
+    assert (again.code, again.out) == (6, "")
+
+
 def test_a_scenario_is_a_story_for_people() -> None:
     assert call("tenure", "scenario", "-", stdin=SCENARIO).out == snapshot("""\
 Scenario two
 
 Events
- AT  EVENT      OBJECT          REASON                  MESSAGE
-+0s  Rejected   Run/rai/bad     Invalid                 Run/rai/bad: spec.resources.totalGPUs is -8: too small; write a whole number from 1 to 9007199254740992, without quotes
-+0s  Admitted   Run/rai/first   Admitted                8 GPUs on 1 node, paid by rai/w (8 owned).
-+0s  Started    Run/rai/first   Started                 1 pod bound: it runs.
-+5m  Waiting    Run/rai/second  ConcurrencyCapExceeded  rai/w allows 8 GPUs at once; 8 are in use and 4 were asked: 4 too many.
-+1h  Completed  Run/rai/first   Completed               1 pod succeeded.
-+1h  Admitted   Run/rai/second  Admitted                4 GPUs on 1 node, paid by rai/w (4 owned).
-+1h  Started    Run/rai/second  Started                 1 pod bound: it runs.
+  AT  EVENT      OBJECT          REASON                  MESSAGE
+ +0s  Rejected   Run/rai/bad     Invalid                 Run/rai/bad: spec.resources.totalGPUs is -8: too small; write a whole number from 1 to 9007199254740992, without quotes
+ +0s  Admitted   Run/rai/first   Admitted                8 GPUs on 1 node, paid by rai/w (8 owned).
+ +0s  Started    Run/rai/first   Started                 1 pod bound: it runs.
+ +5m  Waiting    Run/rai/second  ConcurrencyCapExceeded  rai/w allows 8 GPUs at once; 8 are in use and 4 were asked: 4 too many.
+ +5m  Reserved   Run/rai/second  Reserved                To start at 2025-11-01T01:00:00Z on west/lab/A: projected.
++55m  Countdown  Run/rai/second  Countdown               rai/second starts in 5m.
+ +1h  Completed  Run/rai/first   Completed               1 pod succeeded.
+ +1h  Admitted   Run/rai/second  Admitted                4 GPUs on 1 node, paid by rai/w (4 owned).
+ +1h  Released   Run/rai/second  Released                It started as promised.
+ +1h  Started    Run/rai/second  Started                 1 pod bound: it runs.
 
 waiting (+6m)
 RUN         PHASE    GPUS  WHY
 rai/first   Running   8/8  1 pod bound: it runs.
 rai/second  Pending   0/4  rai/w allows 8 GPUs at once; 8 are in use and 4 were asked: 4 too many.
+WAITING     STATE    START  CONFIDENCE  IN THE WAY
+rai/second  Pending    +1h  projected   -
 RUN        NODE  GPUS  ROLE    PAID-BY
 rai/first  a-0   0-7   Active  rai/w
 ENVELOPE  USED  FREE  GPU-HOURS
@@ -83,6 +101,18 @@ rai/second  a-0   0-3   Active  rai/w
 ENVELOPE  USED  FREE  GPU-HOURS
 rai/w        4     4      12.00
 """)  # noqa: E501 -- as it is printed
+
+
+def test_a_snapshot_tells_what_is_promised_and_who_is_at_risk() -> None:
+    examples = ROOT / "examples" / "scenarios"
+    cuts = call("tenure", "scenario", str(examples / "cuts-for-a-reservation.yaml")).out
+    assert "rai/train  Pending  +1h15m  conservative  drop 8 spares of bio/guarded, shrink vision/elastic by 8" in cuts
+    assert "vision/sweep      25 %  +1h15m  Reservation/rai/train-" in cuts
+    money = call("tenure", "scenario", str(examples / "waiting-for-money.yaml")).out
+    assert "bio/wide   Blocked      -  -               8 GPUs that nobody can pay" in money
+    over = money[money.index("final (") :]
+    assert "WAITING" not in over
+    assert "AT RISK" not in over
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,10 @@ from tenure.cli.reference import cli_page, commands
 from tests.cli.support import BIN, call
 
 ROOT = Path(__file__).resolve().parents[2]
-READERS = ("list", "leases", "pods", "nodes", "who-pays", "budgets list", "budgets usage")
+READERS = (
+    "list", "reservations", "leases", "pods", "nodes", "who-pays", "budgets list", "budgets usage", "budgets lent",
+    "sponsors list",
+)  # fmt: skip
 HEAVY = ("yaml", "rich", "asyncio", "json", "traceback", "unittest", "tenure.api.decode", "tenure.embedded.process")
 TREE = dict(commands())
 

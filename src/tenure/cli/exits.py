@@ -26,7 +26,7 @@ MEANINGS: dict[Exit, str] = {
     Exit.WOULD_WAIT: "`plan`: a run would wait.",
     Exit.NEVER: "`plan`: a run can never start as things are.",
     Exit.NOT_FOUND: "There is no such run, node, budget, pod or fleet.",
-    Exit.REFUSED: "The ledger refused, `ledger verify` found something, or another process drives the fleet.",
+    Exit.REFUSED: "The ledger refused, `ledger verify` found something, `resolve` finds no room, or another drives.",
     Exit.INTERRUPTED: "Stopped by Ctrl-C (128 + SIGINT). Commands that follow something end with 0 instead.",
     Exit.PIPE_CLOSED: "The reader of the output went away (128 + SIGPIPE), as with `| head`.",
 }

@@ -15,23 +15,39 @@ from typing import TYPE_CHECKING, Any, Unpack
 from tenure.cli.port import (
     Change,
     LogFile,
+    Made,
     Planned,
     Rehearsal,
     Submitted,
 )
 from tenure.cli.view import StateView, run_line
 from tenure.embedded.fleet import Fleet, clock
-from tenure.engine import Apply, Plan, State, Tick, make_plan
+from tenure.engine import Apply, State, Tick
+from tenure.engine.shown import of_now
 from tenure.engine.state import RunRow
 from tenure.engine.words import Words
-from tenure.facts import Decided, Noted, Opened, PutBudget, PutNamespace, PutNode, PutRun
-from tenure.ledger import Decision, LeaseRow, Ledger, Note, UsageKey
+from tenure.facts import Decided, Froze, Noted, Opened, PutBudget, PutNamespace, PutNode, PutRun, Reason, Resolved
+from tenure.ledger import (
+    Charge,
+    CutRow,
+    Decision,
+    LeaseRow,
+    Ledger,
+    Note,
+    PlanRow,
+    PromiseRow,
+    ReservationRow,
+    ResolutionRow,
+    UsageKey,
+)
+from tenure.ledger import RunRow as Submission
 from tenure.shell.home import fold_entry, rebuild
 from tenure.shell.ledger_store import LedgerStore
 from tenure.units import GpuMicros, Instant
 
 if TYPE_CHECKING:
     from tenure.engine import Outcome
+    from tenure.engine.asked import Room
     from tenure.ledger.queries import Which
 
 LOOK_EVERY = 0.1
@@ -91,11 +107,35 @@ class LocalFleet:
     def usage(self, *, by: UsageKey, since: Instant, until: Instant, **which: Unpack[Which]) -> dict[str, GpuMicros]:
         return self._fleet.ledger.usage(by=by, since=since, until=until, **which)
 
+    def charges(self, *, since: Instant, until: Instant, **which: Unpack[Which]) -> list[Charge]:
+        return self._fleet.ledger.charges(since=since, until=until, **which)
+
     def notes(self, subject: str) -> list[Note]:
         return self._fleet.ledger.notes(subject)
 
     def decisions(self, namespace: str, run: str, limit: int | None = None) -> list[Decision]:
         return self._fleet.ledger.decisions(namespace, run, limit)
+
+    def submissions(self, namespace: str, run: str) -> list[Submission]:
+        return self._fleet.ledger.submissions(namespace, run)
+
+    def find_reservations(self, **question: Any) -> list[ReservationRow]:
+        return self._fleet.ledger.reservations(**question)
+
+    def plans(self, namespace: str, run: str) -> list[PlanRow]:
+        return self._fleet.ledger.plans(namespace, run)
+
+    def resolutions(self, subject: str) -> list[ResolutionRow]:
+        return self._fleet.ledger.resolutions(subject)
+
+    def cuts(self, namespace: str, run: str) -> list[CutRow]:
+        return self._fleet.ledger.cuts(namespace, run)
+
+    def beacons(self, at_seq: int) -> dict[str, str]:
+        return self._fleet.ledger.beacons(at_seq)
+
+    def promises(self, *, since: Instant, until: Instant) -> list[PromiseRow]:
+        return self._fleet.ledger.promises(since=since, until=until)
 
     def logs(self, namespace: str, run: str) -> list[LogFile]:
         from tenure.embedded.folder import PodFolder, log_path
@@ -123,7 +163,24 @@ class LocalFleet:
         keys = [only] if only else [_key(item) for item in objects if item.kind == "Run"]
         return Rehearsal(runs=tuple(_planned(state, state.runs[key], outcome, now) for key in keys))
 
+    def room_for(self, key: str) -> Room | Reason:
+        from tenure.engine.asked import look
+
+        now = clock()
+        state, _ = self._fleet.rehearse(Tick(), now=now)
+        return look(state, state.runs[key], now=now)
+
     # -- telling --
+
+    def make_room(self, key: str) -> Made:
+        outcome = self._fleet.resolve(key)
+        self._state = self._fleet.home.state
+        mine = [fact for fact in outcome.facts if isinstance(fact, Froze | Resolved) and fact.trigger == "Operator"]
+        return Made(
+            declined=outcome.declined,
+            resolved=next((fact for fact in mine if isinstance(fact, Resolved)), None),
+            froze=next((fact for fact in mine if isinstance(fact, Froze)), None),
+        )
 
     def submit(self, objects: Iterable[Any]) -> Submitted:
         objects, decided = tuple(objects), self.driven
@@ -209,10 +266,21 @@ def _planned(state: State, row: RunRow, outcome: Outcome, now: Instant) -> Plann
     ]
     leases = tuple(fact.lease for fact in facts if isinstance(fact, Opened) and fact.lease.run_key == row.key)
     verdict = said[-1] if said else None
-    if verdict is None and row.life.phase == "Pending":
-        plan = make_plan(state.world, row.demand, now=now)
-        verdict = plan.verdict if isinstance(plan, Plan) else plan
-    return Planned(line=run_line(row, now, Words(state, now=now)), verdict=verdict, leases=leases)
+    line = run_line(state, row, now, Words(state, now=now))
+    if row.life.phase != "Pending":
+        return Planned(line=line, verdict=verdict, leases=leases)
+    from tenure.engine.alternatives import alternatives
+    from tenure.engine.waits import rests_on, verdict_of
+
+    one = state.reservations.get(row.key)
+    return Planned(
+        line=line,
+        verdict=verdict or verdict_of(state, row, now=now),
+        leases=leases,
+        reservation=None if one is None else of_now(state, one, Words(state, now=now)),
+        rests=() if one is None else rests_on(state, one, now=now),
+        alternatives=tuple(alternatives(state, row, now=now)),
+    )
 
 
 def _key(item: Any) -> str:

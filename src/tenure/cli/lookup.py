@@ -1,4 +1,4 @@
-"""Finding the run that was meant, dead or alive, or saying which one might have been."""
+"""Finding what was meant: the run, dead or alive, or which one it might have been; the instant, if it has come."""
 
 from __future__ import annotations
 
@@ -7,13 +7,24 @@ from typing import TYPE_CHECKING
 import click
 
 from tenure.cli.session import Function, Session, missing
+from tenure.cli.trouble import Trouble
+from tenure.cli.words import stamp
 
 if TYPE_CHECKING:
-    from tenure.cli.port import RunLine, View
+    from tenure.cli.port import Fleet, RunLine, View
+    from tenure.units import Instant
 
 
 def run_argument(function: Function) -> Function:
     return click.argument("run", metavar="RUN")(function)
+
+
+def view_at(fleet: Fleet, at: Instant | None) -> View:
+    """Everything as it is now, or as it was at an instant of the past."""
+    now = fleet.view()
+    if at is not None and at > now.now:
+        raise Trouble(f"{stamp(at)} is in the future", next_step="ask for an instant of the past")
+    return now if at is None else fleet.view(at)
 
 
 def find(session: Session, view: View, text: str) -> RunLine:

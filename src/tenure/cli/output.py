@@ -27,7 +27,9 @@ Cell = str | tuple[str, str]
 PHASE_STYLES = {
     "Running": "good", "Completed": "dim", "Failed": "bad", "Pending": "wait", "Blocked": "bad", "Stopping": "wait",
     "Starting": "info", "Succeeded": "dim", "Waiting": "wait", "Started": "good", "Admitted": "good",
-    "Rejected": "bad", "Quarantined": "bad", "BudgetNotice": "wait", "Deleted": "dim",
+    "Rejected": "bad", "Quarantined": "bad", "BudgetNotice": "wait", "Deleted": "dim", "Reserved": "info",
+    "StartMoved": "wait", "ReservationBlocked": "bad", "Activated": "info", "Active": "info", "Released": "good",
+    "Canceled": "dim", "Cut": "bad",
 }  # fmt: skip
 
 

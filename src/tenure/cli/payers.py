@@ -1,4 +1,4 @@
-"""Who paid for leases: sums by payer and class, exact, from the ledger's rows."""
+"""Who paid for leases: sums by payer and class, exact, from the ledger's rows, at any instant."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tenure.cli.words import gpu_hours
 from tenure.ledger import LeaseRow
 from tenure.units import HOUR, GpuMicros, Instant
 
-_CLASSES = ("owned", "shared", "borrowed")
+CLASSES = ("owned", "shared", "borrowed")
 
 
 class Share(Struct, kw_only=True):
@@ -23,7 +23,7 @@ class Share(Struct, kw_only=True):
     budget: str
     envelope: str
     gpus: int = 0
-    """Held now, spares included."""
+    """Held at that instant, spares included."""
     spares: int = 0
     used: GpuMicros = 0
     spare_used: GpuMicros = 0
@@ -37,7 +37,7 @@ class Share(Struct, kw_only=True):
 
 
 def split(rows: Iterable[LeaseRow], *, now: Instant) -> list[Share]:
-    """Shares in the order owned, shared, borrowed, then by payer and envelope."""
+    """Shares as of an instant, in the order owned, shared, borrowed, then by payer and envelope."""
     shares: dict[tuple[str, str, str], Share] = {}
     for row in rows:
         lease = row.lease
@@ -46,11 +46,12 @@ def split(rows: Iterable[LeaseRow], *, now: Instant) -> list[Share]:
             key, Share(funding=lease.funding, payer=lease.payer, budget=lease.budget, envelope=lease.envelope)
         )
         _add(share, row, now)
-    return sorted(shares.values(), key=lambda one: (_CLASSES.index(one.funding), one.payer, one.budget, one.envelope))
+    return sorted(shares.values(), key=lambda one: (CLASSES.index(one.funding), one.payer, one.budget, one.envelope))
 
 
 def _add(share: Share, row: LeaseRow, now: Instant) -> None:
-    used, gpus = row.used(since=0, until=now), len(row.lease.gpus) if row.open else 0
+    held = row.lease.start <= now and (row.end is None or now < row.end)
+    used, gpus = row.used(since=0, until=now), len(row.lease.gpus) if held else 0
     share.gpus += gpus
     share.used += used
     if row.lease.role == "Spare":
@@ -60,6 +61,35 @@ def _add(share: Share, row: LeaseRow, now: Instant) -> None:
 
 def total(shares: Iterable[Share]) -> GpuMicros:
     return sum(share.used for share in shares)
+
+
+def by_class(shares: Iterable[Share]) -> dict[str, tuple[int, GpuMicros]]:
+    """GPUs held and GPU-time used in each class; a class in which nothing was ever paid is left out."""
+    sums: dict[str, tuple[int, GpuMicros]] = {}
+    for one in shares:
+        gpus, used = sums.get(one.funding, (0, 0))
+        sums[one.funding] = (gpus + one.gpus, used + one.used)
+    return {kind: sums[kind] for kind in CLASSES if kind in sums}
+
+
+def class_records(shares: Iterable[Share]) -> dict[str, dict[str, Any]]:
+    """The same for programs; here every class is there."""
+    sums = by_class(shares)
+    return {
+        kind: {"gpus": gpus, "gpuMicroseconds": used, "gpuHours": used / HOUR}
+        for kind in CLASSES
+        for gpus, used in [sums.get(kind, (0, 0))]
+    }
+
+
+def class_summary(shares: list[Share]) -> str:
+    """The split in one line: ``16.00 GPU-hours: 12.00 owned (75%), 4.00 borrowed (25%)``."""
+    whole = total(shares)
+    parts = [
+        f"{gpu_hours(used)} {kind}" + (f" ({_percent(used, whole)})" if whole else "")
+        for kind, (_, used) in by_class(shares).items()
+    ]
+    return f"{gpu_hours(whole)} GPU-hours: {', '.join(parts)}"
 
 
 def table(shares: list[Share], *, empty: str) -> Table:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Literal, Protocol, Unpack
+from typing import TYPE_CHECKING, Literal, Protocol, Unpack
 
 from msgspec import Struct
 
@@ -18,10 +18,27 @@ from tenure.api.core import Node, Pod
 from tenure.api.errors import FieldError
 from tenure.api.policy import Policy
 from tenure.api.run import Run
-from tenure.facts import Lease, Reason, Verdict
-from tenure.ledger import Decision, LeaseRow, Note, UsageKey
+from tenure.facts import Froze, Lease, Reason, Reservation, Resolved, Verdict
+from tenure.ledger import (
+    Charge,
+    CutRow,
+    Decision,
+    LeaseRow,
+    Note,
+    PlanRow,
+    PromiseRow,
+    ReservationRow,
+    ResolutionRow,
+    RunRow,
+    UsageKey,
+)
 from tenure.ledger.queries import Which
 from tenure.units import GpuMicros, Instant
+
+if TYPE_CHECKING:
+    from tenure.engine.alternatives import Alternative
+    from tenure.engine.asked import Room
+    from tenure.engine.waits import Rest
 
 Change = Literal["created", "changed", "unchanged"]
 NodeState = Literal["Ready", "Cordoned", "NotReady", "Tainted", "Fenced", "Quarantined", "NoGPUs"]
@@ -39,7 +56,7 @@ class RunLine(Struct, frozen=True, kw_only=True):
     blocked: bool
     """It waits for something that waiting alone does not bring."""
     gpus: int
-    """Asked for."""
+    """Asked for: of an elastic run, what it desires now."""
     need: int
     """What it is charged for at its narrowest: active and spare."""
     held: int
@@ -48,9 +65,15 @@ class RunLine(Struct, frozen=True, kw_only=True):
     started: Instant | None
     retry_at: Instant | None
     """After a failed start: the next try."""
+    planned: Instant | None
+    """While it waits: the start that its reservation plans."""
+    promise: str
+    """The state of its reservation while it waits: Pending, Blocked or Active; empty if it has none."""
     attempt: int
     restarts: int
     stopping: bool
+    requeued: bool
+    """It was cut, and waits to start again."""
     reason: str
     message: str
 
@@ -110,6 +133,46 @@ class SlotLine(Struct, frozen=True, kw_only=True):
     ideal: int
 
 
+class SponsorLine(Struct, frozen=True, kw_only=True):
+    """An envelope that a run would ask to lend, and what it would answer now."""
+
+    place: int | None
+    """The sponsor's place in the list, from 1; None: it is asked after the list."""
+    owner: str
+    relation: str
+    """sponsor, ancestor or cousin; or sibling, parent: it pays as family, before any sponsor is asked."""
+    budget: str = ""
+    """Empty, like the envelope: the owner has none of this flavor."""
+    envelope: str = ""
+    lends: bool = False
+    gpus: int = 0
+    """What it could give now, if it were the only one to be asked."""
+    limit: Reason | None = None
+    """Why it could not give all that the run still wants."""
+
+
+class LendingLine(Struct, frozen=True, kw_only=True):
+    """An envelope as a lender, in the window in force."""
+
+    budget: str
+    envelope: str
+    owner: str
+    flavor: str
+    to: tuple[str, ...]
+    """Who may borrow; empty: nobody."""
+    lent: int
+    lent_max: int | None
+    used: GpuMicros
+    """Lent so far."""
+    committed: GpuMicros
+    """What borrowers that declared a duration may still use."""
+    used_max: GpuMicros | None
+    room: int
+    """GPUs that it could lend now."""
+    bound: str
+    """Which limit leaves no more: a field of the envelope, or an aggregate cap."""
+
+
 class Submitted(Struct, frozen=True, kw_only=True):
     """What became of objects that were applied: refused as a whole, or what happened to each."""
 
@@ -127,6 +190,12 @@ class Planned(Struct, frozen=True, kw_only=True):
     verdict: Verdict | None
     """None if the run is there already and does not wait."""
     leases: tuple[Lease, ...] = ()
+    reservation: Reservation | None = None
+    """If it would wait: what it would be promised."""
+    rests: tuple[Rest, ...] = ()
+    """What that counts on."""
+    alternatives: tuple[Alternative, ...] = ()
+    """Other requests that would start earlier, the earliest first."""
 
 
 class Rehearsal(Struct, frozen=True, kw_only=True):
@@ -134,6 +203,14 @@ class Rehearsal(Struct, frozen=True, kw_only=True):
 
     refused: tuple[FieldError, ...] = ()
     runs: tuple[Planned, ...] = ()
+
+
+class Made(Struct, frozen=True, kw_only=True):
+    """What became of an operator's wish for room: declined, cut at once, or left to a draw; or it needed no cut."""
+
+    declined: Reason | None = None
+    resolved: Resolved | None = None
+    froze: Froze | None = None
 
 
 class LogFile(Struct, frozen=True, kw_only=True):
@@ -164,7 +241,19 @@ class View(Protocol):
         """The open leases of a run, in the order of their names."""
         ...
 
+    def sponsors(self, namespace: str, name: str) -> list[SponsorLine]:
+        """Who would be asked to lend to a run, in order."""
+        ...
+
+    def reservation(self, namespace: str, run: str) -> Reservation | None:
+        """The promise to a run that waits."""
+        ...
+
     def budgets(self) -> list[Budget]: ...
+    def lending(self) -> list[LendingLine]:
+        """Every envelope that lends, or has lent GPUs out, by budget and name."""
+        ...
+
     def pods(self, namespace: str | None = None, run: str | None = None) -> list[PodLine]: ...
     def pod(self, namespace: str, name: str) -> Pod: ...
     def nodes(self) -> list[NodeLine]: ...
@@ -224,14 +313,56 @@ class Fleet(Protocol):
     def usage(
         self, *, by: UsageKey, since: Instant, until: Instant, **which: Unpack[Which]
     ) -> dict[str, GpuMicros]: ...
+    def charges(self, *, since: Instant, until: Instant, **which: Unpack[Which]) -> list[Charge]:
+        """What each envelope paid for each run on each day, as ``Ledger.charges`` finds it."""
+        ...
+
     def notes(self, subject: str) -> list[Note]: ...
     def decisions(self, namespace: str, run: str, limit: int | None = None) -> list[Decision]: ...
+    def submissions(self, namespace: str, run: str) -> list[RunRow]:
+        """Every run that ever had this name, the oldest first."""
+        ...
+
+    def find_reservations(
+        self, *, namespace: str | None = None, run: str | None = None, name: str | None = None, live: bool = False
+    ) -> list[ReservationRow]:
+        """Reservations with their last records, in the order they were made; ``live``: those that are not over."""
+        ...
+
+    def plans(self, namespace: str, run: str) -> list[PlanRow]:
+        """How the reservations of a run changed."""
+        ...
+
+    def resolutions(self, subject: str) -> list[ResolutionRow]:
+        """What the resolver froze and did for a reservation or a budget."""
+        ...
+
+    def cuts(self, namespace: str, run: str) -> list[CutRow]:
+        """What a run lost to the resolver."""
+        ...
+
+    def beacons(self, at_seq: int) -> dict[str, str]:
+        """What the custodians had published by an entry."""
+        ...
+
+    def promises(self, *, since: Instant, until: Instant) -> list[PromiseRow]:
+        """What runs that started out of a reservation had been promised."""
+        ...
+
     def logs(self, namespace: str, run: str) -> list[LogFile]:
         """The files of all attempts that are still there, by attempt, rank and container."""
         ...
 
     def rehearse(self, objects: Sequence[Run | Budget | object] = (), *, only: str = "") -> Rehearsal:
         """What would happen if these objects were applied now; ``only`` asks about a run that is there."""
+        ...
+
+    def room_for(self, key: str) -> Room | Reason:
+        """Who would give way if room were made now for a run that waits, or why none can be; nothing is changed."""
+        ...
+
+    def make_room(self, key: str) -> Made:
+        """Have the resolver make room now for a run that waits."""
         ...
 
     def submit(self, objects: Iterable[object]) -> Submitted: ...

@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tenure.cli.exits import Exit
-from tenure.cli.output import FORMATS, Format
+from tenure.cli.output import FORMATS
 from tenure.cli.trouble import Trouble
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def all_namespaces(function: Function) -> Function:
     return click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces.")(function)
 
 
-def output(*formats: Format) -> Callable[[Function], Function]:
+def output(*formats: str) -> Callable[[Function], Function]:
     """``-o``, with the formats that a verb knows."""
     return click.option(
         "-o", "--output", type=click.Choice(formats or FORMATS), default="table", show_default=True,

@@ -15,7 +15,7 @@ import click
 
 from tenure.units import Instant, format_time, parse_duration, parse_time
 
-__all__ = ["MOMENT", "format_time", "parse_time", "read_moment"]
+__all__ = ["MOMENT", "format_time", "month", "parse_time", "read_moment"]
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _MINUTE = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d)Z?")
 
@@ -47,3 +47,15 @@ class _Moment(click.ParamType):  # type: ignore[type-arg]  # generic only in cli
 
 
 MOMENT = _Moment()
+
+
+def month(at: Instant) -> tuple[Instant, Instant]:
+    """The calendar month (UTC) that an instant lies in, half-open.
+
+    >>> [format_time(end) for end in month(parse_time("2025-12-31T23:59:59Z"))]
+    ['2025-12-01T00:00:00Z', '2026-01-01T00:00:00Z']
+    """
+    year, number = int(format_time(at)[:4]), int(format_time(at)[5:7])
+    following = (year + 1, 1) if number == 12 else (year, number + 1)
+    first, last = (parse_time(f"{one:04d}-{two:02d}-01T00:00:00Z") for one, two in ((year, number), following))
+    return first, last

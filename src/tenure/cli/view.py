@@ -6,18 +6,25 @@ Lines are cheap and made for every row; an object with its status is rendered on
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from tenure.api.budget import Budget
 from tenure.api.core import Node, Pod
 from tenure.api.policy import Policy
 from tenure.api.run import Run
-from tenure.cli.port import NodeLine, NodeState, PodLine, RunLine, SlotLine
+from tenure.cli.port import LendingLine, NodeLine, NodeState, PodLine, RunLine, SlotLine, SponsorLine
 from tenure.engine import State, render
+from tenure.engine.shown import Risks, of_now
 from tenure.engine.state import PodRow, RunRow
 from tenure.engine.topology import Location, Row, is_fenced, is_ready, slots
 from tenure.engine.words import Words
-from tenure.facts import Lease
+from tenure.facts import Lease, Reservation
 from tenure.units import Instant, parse_time
+
+if TYPE_CHECKING:
+    from tenure.engine.books import Fund
+    from tenure.engine.lenders import Capacity, Prospect
 
 _POD_PHASES = {"Placed": "Pending", "Bound": "Running", "Succeeded": "Succeeded", "Failed": "Failed", "Gone": "Failed"}
 
@@ -34,19 +41,28 @@ class StateView:
     def policy(self) -> Policy:
         return self._state.policy
 
+    @cached_property
+    def _risks(self) -> Risks:
+        return Risks(self._state)
+
     # -- runs --
 
     def lines(self, namespace: str | None = None) -> list[RunLine]:
         rows = (row for row in self._state.runs.values() if namespace in (None, row.namespace))
         ordered = sorted(rows, key=lambda row: (row.namespace, row.name))
-        return [run_line(row, self.now, self._words) for row in ordered]
+        return [run_line(self._state, row, self.now, self._words) for row in ordered]
 
     def line(self, namespace: str, name: str) -> RunLine | None:
         row = self._state.runs.get(f"{namespace}/{name}")
-        return None if row is None else run_line(row, self.now, self._words)
+        return None if row is None else run_line(self._state, row, self.now, self._words)
 
     def run(self, namespace: str, name: str) -> Run:
-        return render.run(self._state, self._state.runs[f"{namespace}/{name}"], now=self.now)
+        row = self._state.runs[f"{namespace}/{name}"]
+        return render.run(self._state, row, now=self.now, words=self._words, risks=self._risks)
+
+    def reservation(self, namespace: str, run: str) -> Reservation | None:
+        found = self._state.reservations.get(f"{namespace}/{run}")
+        return None if found is None else of_now(self._state, found, self._words)
 
     def leases(self, namespace: str, name: str) -> list[Lease]:
         row = self._state.runs[f"{namespace}/{name}"]
@@ -57,6 +73,20 @@ class StateView:
     def budgets(self) -> list[Budget]:
         state = self._state
         return [render.budget(state, state.budgets[name], now=self.now) for name in sorted(state.budgets)]
+
+    def sponsors(self, namespace: str, name: str) -> list[SponsorLine]:
+        from tenure.engine.lenders import prospects
+
+        found = prospects(self._state, self._state.runs[f"{namespace}/{name}"], now=self.now)
+        return [_sponsor_line(one) for one in found]
+
+    def lending(self) -> list[LendingLine]:
+        from tenure.engine.lenders import capacity
+
+        funds = (fund for _, fund in sorted(self._state.books.funds.items()))
+        wanted = [fund for fund in funds if fund.lends_to or fund.lent.rate]
+        lookahead = self._state.policy.lookahead
+        return [_lending_line(fund, capacity(fund, now=self.now, lookahead=lookahead), now=self.now) for fund in wanted]
 
     # -- pods --
 
@@ -108,17 +138,45 @@ class StateView:
                                fit=fit, ideal=ideal)  # fmt: skip
 
 
-def run_line(row: RunRow, now: Instant, words: Words) -> RunLine:
+def run_line(state: State, row: RunRow, now: Instant, words: Words) -> RunLine:
     life, meta = row.life, row.run.metadata
+    promised = state.reservations.get(row.key)
     waits = life.phase == "Pending"
     return RunLine(
         namespace=row.namespace, name=row.name, owner=row.demand.owner, flavor=row.demand.flavor,
-        phase=render.run_phase(row), gpus=row.run.spec.resources.total_gpus, held=row.active(),
+        phase=render.run_phase(row), gpus=_asked(row), held=row.active(),
         need=row.demand.shape(row.demand.widths[-1]).gpus,
         blocked=waits and any(mark.type == "Blocked" and mark.status == "True" for mark in life.marks),
         created=parse_time(meta.creation_timestamp) if meta.creation_timestamp else None, started=life.started,
-        retry_at=life.not_before if waits and life.not_before > now else None, attempt=life.attempt,
-        restarts=life.restarts, stopping=life.phase == "Stopping", reason=life.reason, message=words.of(row),
+        retry_at=life.not_before if waits and life.not_before > now else None,
+        planned=promised.plan.start if promised is not None else None,
+        promise=promised.state if promised is not None else "", attempt=life.attempt,
+        restarts=life.restarts, stopping=life.phase == "Stopping", requeued=waits and life.cut, reason=life.reason,
+        message=words.of(row),
+    )  # fmt: skip
+
+
+def _asked(row: RunRow) -> int:
+    elastic = row.run.spec.malleable
+    return row.run.spec.resources.total_gpus if elastic is None else render.desired(elastic)
+
+
+def _sponsor_line(one: Prospect) -> SponsorLine:
+    visit = one.visit
+    if visit is None:
+        return SponsorLine(place=one.place, owner=one.owner, relation="sponsor")
+    return SponsorLine(
+        place=one.place, owner=one.owner, relation=visit.relation, budget=visit.budget, envelope=visit.envelope,
+        lends=one.lends, gpus=one.room, limit=visit.limit,
+    )  # fmt: skip
+
+
+def _lending_line(fund: Fund, could: Capacity, *, now: Instant) -> LendingLine:
+    budget, envelope = fund.key
+    return LendingLine(
+        budget=budget, envelope=envelope, owner=fund.owner, flavor=fund.flavor, to=fund.lends_to, lent=fund.lent.rate,
+        lent_max=fund.lending_max, used=fund.lent.used(now), committed=fund.lent_ahead.ahead(now),
+        used_max=fund.lending_hours, room=could.room, bound=could.bound,
     )  # fmt: skip
 
 

@@ -87,7 +87,7 @@ def plural(count: int, noun: str, many: str = "") -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {many or noun + 's'}"
 
 
-def some(parts: Sequence[str], most: int = 4) -> str:
+def some(parts: Sequence[str], most: int = 4, *, joint: str = ", ") -> str:
     """The first few, and how many more."""
     rest = len(parts) - most
-    return ", ".join(parts[:most]) + (f" and {rest} more" if rest > 0 else "")
+    return joint.join(parts[:most]) + (f" and {rest} more" if rest > 0 else "")

@@ -10,8 +10,10 @@ import click
 from tenure.api.budget import AggregateCap, AggregateHeadroom, Budget, Envelope, Headroom
 from tenure.api.meta import to_wire
 from tenure.cli.exits import Exit
+from tenure.cli.lookup import view_at
 from tenure.cli.output import Cell, Format, Table, columns, listing, section, show
 from tenure.cli.port import Fleet
+from tenure.cli.runs.lent import lent
 from tenure.cli.session import Session, output, verb
 from tenure.cli.terminal import say
 from tenure.cli.times import MOMENT
@@ -97,14 +99,11 @@ def usage(
             return
         if since is not None or until is not None:
             raise Trouble("--since and --until need --by", next_step="add --by owner, or use --at")
-        now = fleet.view().now
-        if at is not None and at > now:
-            raise Trouble(f"{stamp(at)} is in the future", next_step="ask for an instant of the past")
         _show_instant(session, output, fleet, budget, owner, at)
 
 
-command.add_command(usage)
-command.add_command(list_budgets)
+for _verb in (list_budgets, usage, lent):
+    command.add_command(_verb)
 
 
 # --- at an instant --------------------------------------------------------------------------------------------------
@@ -113,7 +112,7 @@ command.add_command(list_budgets)
 def _show_instant(
     session: Session, output: Format, fleet: Fleet, budget: str | None, owner: str | None, at: Instant | None
 ) -> None:
-    view = fleet.view(at)
+    view = view_at(fleet, at)
     budgets = [
         item
         for item in view.budgets()

@@ -13,6 +13,7 @@ from tenure.cli.explaining import remedy
 from tenure.cli.lookup import find, run_argument
 from tenure.cli.output import Cell, Format, Table, columns, fields, or_say, section, show
 from tenure.cli.port import Fleet, RunLine, View
+from tenure.cli.promised import facts, risk, wire
 from tenure.cli.runs import leases as lease_verb
 from tenure.cli.runs import pods as pod_verb
 from tenure.cli.runs.list import why
@@ -34,7 +35,8 @@ EVENTS_SHOWN = 12
 def command(session: Session, output: Format, run: str) -> None:
     """Tell everything about a run: how it stands and why, who pays, its leases and pods, and what happened lately.
 
-    JSON: {"run": Run, "leases": [Lease...], "pods": [Pod...], "payers": [...], "events": [...]}.
+    JSON: {"run": Run, "reservations": [Reservation...], "leases": [Lease...], "pods": [Pod...], "payers": [...],
+    "events": [...]}.
     """
     with session.fleet() as fleet:
         view = fleet.view()
@@ -54,7 +56,7 @@ def _check_deleted(session: Session, fleet: Fleet, view: View, run: str) -> None
     """A run that was deleted is not there to be described, but its records are."""
     namespace, name = session.key(run)
     if view.line(namespace, name) is None and fleet.find_leases(namespace=namespace, run=name, limit=1):
-        step = f"its records stay: {session.about('who-pays', namespace, name)}, or leases, explain, logs"
+        step = f"its records stay: {session.about('who-pays', namespace, name)}, or story, leases, explain, logs"
         raise Trouble(f"Run/{namespace}/{name} was deleted", next_step=step, exit=Exit.NOT_FOUND)
 
 
@@ -69,6 +71,7 @@ class _Told:
             row for row in fleet.find_leases(namespace=line.namespace, run=line.name) if row.lease.uid == uid
         ]
         self.pods = view.pods(line.namespace, line.name)
+        self.promised = view.reservation(line.namespace, line.name)
 
     def notes(self) -> list[Note]:
         """Its own events, not those of an earlier run of the same name."""
@@ -78,6 +81,9 @@ class _Told:
     def parts(self) -> Iterator[Table | str]:
         now = self.view.now
         yield fields(self._facts())
+        if self.promised is not None:
+            yield section("Reservation")
+            yield fields(facts(self.promised, now))
         yield section("Conditions")
         yield or_say(self._conditions())
         yield section("Who pays")
@@ -103,6 +109,7 @@ class _Told:
         yield "Created", moment(line.created, now)
         yield "Started", moment(line.started, now) if line.started else ""
         yield "Expected", self._expected()
+        yield "Risk", risk(self.run.status.risk, now)
         yield "Driven", "" if self.fleet.driven else f"no: nothing starts or stops until {self.fleet.drive_command}"
 
     def _remedy(self) -> str:
@@ -149,8 +156,11 @@ class _Told:
         return Table(columns("TYPE", "STATUS", "REASON", "SINCE", "MESSAGE"), rows, "none yet: nobody has looked at it")
 
     def record(self) -> dict[str, Any]:
+        line, uid = self.line, self.run.metadata.uid
+        promised = [row.reservation for row in self.fleet.find_reservations(namespace=line.namespace, run=line.name)]
         return {
             "run": to_wire(self.run),
+            "reservations": [wire(self.fleet, one, now=self.view.now) for one in promised if one.run_uid == uid],
             "leases": [to_wire(render.lease(row.lease, end=row.end, closure=row.closure)) for row in self.rows],
             "pods": [to_wire(self.view.pod(pod.namespace, pod.name)) for pod in self.pods],
             "payers": [share.record() for share in payers.split(self.rows, now=self.view.now)],

@@ -7,7 +7,10 @@ from typing import Any
 import click
 
 from tenure.api.meta import to_wire
+from tenure.api.tree import nearest
+from tenure.cli.exits import Exit
 from tenure.cli.output import Cell, Format, Table, columns, listing, show
+from tenure.cli.port import Fleet
 from tenure.cli.session import Session, output, verb
 from tenure.cli.terminal import is_terminal, say
 from tenure.cli.times import MOMENT
@@ -52,6 +55,8 @@ def command(session: Session, output: Format, run: str | None, limit: int | None
     with session.fleet() as fleet:
         now = fleet.view().now
         rows = fleet.find_leases(namespace=namespace, run=name, newest=True, limit=shown and shown + 1, **question)
+        if not rows and question["node"]:
+            _check_node(session, fleet, question["node"])
     cut, rows = bool(shown and len(rows) > shown), rows[:shown][::-1]
     show(
         output,
@@ -62,6 +67,15 @@ def command(session: Session, output: Format, run: str | None, limit: int | None
     )
     if cut:
         say(f"these are the newest {shown}; --limit 0 shows all")
+
+
+def _check_node(session: Session, fleet: Fleet, node: str) -> None:
+    """A machine that is there, or was, may have no lease; one that never was is a mistake."""
+    known = [line.name for line in fleet.view().nodes()]
+    if node not in known and not fleet.find_leases(node=node, limit=1):
+        like = nearest(node, tuple(known))
+        step = (f"did you mean {like}? " if like else "") + f"Machines: {session.command('nodes')}"
+        raise Trouble(f"Node/{node} does not exist, and no lease was ever on it", next_step=step, exit=Exit.NOT_FOUND)
 
 
 def table(rows: list[LeaseRow], *, now: Instant, empty: str = "") -> Table:

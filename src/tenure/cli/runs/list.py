@@ -41,7 +41,8 @@ _ORDER: dict[str, Callable[[RunLine], Any]] = {
 def command(session: Session, output: Format, wanted: tuple[str, ...], owner: str | None, sort: str) -> None:
     """List runs.
 
-    WHY says what a run waits for, and what became of one that is over. -o wide adds attempts and times.
+    WHY says what a run waits for, and what became of one that is over. STARTS-IN is how long until the start that the
+    reservation of a waiting run plans: now if it is due, none if no start is in sight. -o wide adds attempts and times.
 
     JSON: a List of Run objects, whole. Names: NAMESPACE/NAME.
     """
@@ -84,6 +85,9 @@ def table(lines: list[RunLine], view: View, *, all_namespaces: bool, empty: str 
         "WHY",
     ]
     rows = [_row(line, view) for line in lines]
+    if any(line.promise for line in lines):
+        heads = [*heads[:5], ">STARTS-IN", "+PLANNED", *heads[5:]]
+        rows = [[*row[:5], *_planned(line, view), *row[5:]] for line, row in zip(lines, rows, strict=True)]
     if all_namespaces:
         heads, rows = ["NAMESPACE", *heads], [[line.namespace, *row] for line, row in zip(lines, rows, strict=True)]
     return Table(columns(*heads), rows, empty)
@@ -95,6 +99,14 @@ def _row(line: RunLine, view: View) -> list[Cell]:
         line.name, shown, f"{line.held}/{line.gpus}", line.owner, age(line.created, view.now), line.flavor,
         str(line.attempt), str(line.restarts), stamp(line.created), stamp(line.started), why(line, view),
     ]  # fmt: skip
+
+
+def _planned(line: RunLine, view: View) -> list[Cell]:
+    """When a run that waits is planned to start."""
+    if line.planned is None:
+        return [("none", "bad") if line.promise else "", "-"]
+    due = line.promise == "Active" or line.planned <= view.now
+    return [("now", "good") if due else age(view.now, line.planned), stamp(line.planned)]
 
 
 def why(line: RunLine, view: View) -> str:

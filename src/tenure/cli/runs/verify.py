@@ -3,53 +3,123 @@
 from __future__ import annotations
 
 import json
-from typing import Any, TextIO
+from typing import Any
 
 import click
 
+from tenure.cli.drawn import Drawn, Finding, look_up
 from tenure.cli.exits import Exit
 from tenure.cli.output import Cell, Format, Table, columns, show
-from tenure.cli.session import output
+from tenure.cli.session import Session, output, verb
 from tenure.cli.terminal import paint
 from tenure.cli.trouble import Trouble
-from tenure.cli.words import plural
+from tenure.cli.words import plural, stamp
 from tenure.engine.lottery import check
+from tenure.units import format_time
+
+_STYLES = {"right": "good", "wrong": "bad", "waits for reveals": "wait", "no draw": "dim"}
 
 
-@click.command("verify", short_help="Check the record of a draw.")
-@click.argument("file", type=click.File("r"))
-@click.option("--commit", metavar="HEX", help="The commit that the ledger recorded at the freeze.")
-@click.option("--published", multiple=True, metavar="BEACON=HEX", help="A custodian's published first value.")
+@verb("verify", "Check the record of a draw.", namespaced=True)
+@click.argument("record", metavar="RECORD")
+@click.option("--commit", metavar="HEX", help="For a file: the commit that the ledger recorded at the freeze.")
+@click.option(
+    "--published", multiple=True, metavar="BEACON=HEX", help="For a file: a custodian's published first value."
+)
 @output("table", "json", "yaml")
-def command(file: TextIO, commit: str | None, published: tuple[str, ...], output: Format) -> Exit:
-    """Check the record of a draw, {"intent", "result"} as JSON (- reads standard input): the seed, the reveals and the
-    order are computed again.
+def command(session: Session, output: Format, record: str, commit: str | None, published: tuple[str, ...]) -> Exit:
+    """Check the record of a draw: the seed, the reveals and the order are computed again.
 
-    Exit code 0 means that the record is right, 6 that something was found. docs/verify_draw.py does the same without
-    Tenure.
+    RECORD names what a draw was for, and the record is taken from the ledger: Reservation/NAME (in the namespace of
+    -n), Reservation/NAMESPACE/NAME, Budget/NAME or Budget/NAME/ENVELOPE. Then it is also checked that this very
+    intent was frozen before, that the reveals are of the chains that custodians had published, and that those who
+    were cut are the first of the order. Otherwise RECORD is a file, {"intent", "result"} as JSON, or - for standard
+    input; --commit and --published say what the ledger and the custodians hold.
 
-    JSON: {"ok", "findings": [{"code", "subject", "sentence"}]}.
+    Exit code 0 means that every record is right, 6 that something was found. docs/verify_draw.py does the same for
+    a file without Tenure.
+
+    JSON: {"ok", "findings": [{"code", "subject", "sentence"}]}; by name also "draws": [{"subject", "activation",
+    "at", "entry", "state"}].
     """
-    findings = check(_read(file), frozen=commit, published=dict(one.split("=", 1) for one in published if "=" in one))
-    rows: list[list[Cell]] = [[(one.code, "bad"), one.subject, one.sentence] for one in findings]
+    subject = _subject(session, record)
+    drawn: list[Drawn] = []
+    if subject is None:
+        known = dict(one.split("=", 1) for one in published if "=" in one)
+        found = check(_read(record), frozen=commit, published=known)
+        findings = [Finding(code=one.code, subject=one.subject, sentence=one.sentence) for one in found]
+    else:
+        if commit or published:
+            problem = f"--commit and --published are for files; {subject} is looked up in the ledger, which has both"
+            raise Trouble(problem, next_step="leave them out")
+        drawn = _look_up(session, subject)
+        findings = [one for draw in drawn for one in draw.findings]
     show(
         output,
-        tables=lambda: [Table(columns("CODE", "SUBJECT", "FINDING"), rows)] if rows else [paint("right", "good")],
-        data=lambda: {
-            "ok": not findings,
-            "findings": [{"code": one.code, "subject": one.subject, "sentence": one.sentence} for one in findings],
-        },
+        tables=lambda: _tables(drawn, findings),
+        data=lambda: _data(drawn, findings, named=subject is not None),
         names=list,
-        hint="" if rows else "give --commit and --published to tie it to the ledger and to the custodians",
+        hint=""
+        if findings or subject
+        else "give --commit and --published to tie it to the ledger and to the custodians",
     )
     if findings:
         raise Trouble(f"{plural(len(findings), 'finding')}: the record is not right", next_step="", exit=Exit.REFUSED)
     return Exit.OK
 
 
-def _read(file: TextIO) -> Any:
+def _subject(session: Session, text: str) -> str | None:
+    """What a draw was for, if it was named and is no file."""
+    kind, slash, rest = text.partition("/")
+    if not slash or kind.lower() not in ("reservation", "budget"):
+        return None
+    return f"Budget/{rest}" if kind.lower() == "budget" else "/".join(("Reservation", *session.key(rest)))
+
+
+def _look_up(session: Session, subject: str) -> list[Drawn]:
+    with session.fleet() as fleet:
+        drawn = look_up(fleet, subject)
+    if not drawn:
+        step = f"see {session.command('reservations', '-A', '--all')}; a file of that name is ./{subject}"
+        raise Trouble(f"the resolver never ran for {subject}", next_step=step, exit=Exit.NOT_FOUND)
+    return drawn
+
+
+def _tables(drawn: list[Drawn], findings: list[Finding]) -> list[Table | str]:
+    parts: list[Table | str] = []
+    if drawn:
+        rows: list[list[Cell]] = [
+            [one.row.subject, str(one.row.activation), stamp(one.row.at), str(one.row.seq),
+             (one.state, _STYLES[one.state])]
+            for one in drawn
+        ]  # fmt: skip
+        parts.append(Table(columns("SUBJECT", ">ACTIVATION", "AT", ">ENTRY", "RECORD"), rows))
+    if findings:
+        told: list[list[Cell]] = [[(one.code, "bad"), one.subject, one.sentence] for one in findings]
+        parts.append(Table(columns("CODE", "SUBJECT", "FINDING"), told))
+    return parts or [paint("right", "good")]
+
+
+def _data(drawn: list[Drawn], findings: list[Finding], *, named: bool) -> dict[str, Any]:
+    data: dict[str, Any] = {"ok": not findings, "findings": [one.record() for one in findings]}
+    if named:
+        data["draws"] = [
+            {"subject": one.row.subject, "activation": one.row.activation, "at": format_time(one.row.at),
+             "entry": one.row.seq, "state": one.state}
+            for one in drawn
+        ]  # fmt: skip
+    return data
+
+
+def _read(name: str) -> Any:
+    """A record out of a file; what a Reservation's status holds besides is left aside."""
+    with click.open_file(name) as file:
+        text = file.read(1 << 20)
     try:
-        return json.loads(file.read(1 << 20))
+        record = json.loads(text)
     except ValueError as error:
         step = "give a file with one JSON object"
         raise Trouble(f"this is not JSON: {error}", next_step=step, exit=Exit.INVALID) from error
+    if isinstance(record, dict):
+        record.pop("cuts", None)
+    return record

@@ -63,11 +63,15 @@ class _Watched:
 
     def __init__(self, session: Session, line: RunLine | None) -> None:
         self.session, self.line = session, line
+        self.promised = ""
+        """The reservation that the run had last: what happens to it concerns who watches the run."""
 
     def lines(self, view: View) -> list[RunLine]:
         if self.line is None:
             return view.lines(self.session.scope)
         now = view.line(self.line.namespace, self.line.name)
+        if (promised := view.reservation(self.line.namespace, self.line.name)) is not None:
+            self.promised = f"Reservation/{promised.key}"
         return [] if now is None else [now]
 
     def over(self, view: View) -> bool:
@@ -77,8 +81,8 @@ class _Watched:
         """Events of other kinds of objects concern everybody."""
         kind, _, rest = note.object.partition("/")
         if self.line is not None:
-            return note.object == f"Run/{self.line.key}"
-        return kind != "Run" or self.session.scope in (None, rest.partition("/")[0])
+            return note.object in (f"Run/{self.line.key}", self.promised)
+        return kind not in ("Run", "Reservation") or self.session.scope in (None, rest.partition("/")[0])
 
 
 def _print_lines(watched: _Watched, follower: Follower, output: Format) -> None:
@@ -135,7 +139,8 @@ def _screen(watched: _Watched, view: View, latest: deque[Note]) -> Any:
     listed: Any = rich_table(table(lines, view, all_namespaces=many).narrowed(wide=False)) if lines else Text("no runs")
     running = sum(line.phase == "Running" for line in lines)
     held = plural(sum(line.held for line in lines), "GPU")
-    state = f"{plural(len(lines), 'run')}, {running} running, {held} held. Ctrl-C ends."
+    waiting = sum(line.phase == "Pending" for line in lines)
+    state = f"{plural(len(lines), 'run')}, {running} running, {waiting} waiting, {held} held. Ctrl-C ends."
     happened = Table((Column("LATEST EVENTS"),), [[_event(note)] for note in latest])
     return Group(listed, Text(""), *([rich_table(happened), Text("")] if latest else []), Text(state, style="dim"))
 

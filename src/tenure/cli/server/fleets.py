@@ -9,8 +9,10 @@ import click
 from tenure.cli.exits import Exit
 from tenure.cli.manifests import read_text
 from tenure.cli.session import ANCHOR_VARIABLE, LOCAL_VARIABLE, Function
+from tenure.cli.terminal import hint
 from tenure.cli.trouble import Trouble, invalid
 from tenure.cli.words import plural
+from tenure.custodian import Status
 
 
 def fleet_argument(function: Function) -> Function:
@@ -28,8 +30,10 @@ THIS_MACHINE = b"{kind: Fleet, metadata: {name: local}, nodes: local}"
 
 def create(path: Path, source: str | None, *, anchor: Path | None) -> str:
     """Make a fleet from a fleet file, or of this machine; answers what it is, in words."""
+    from tenure.embedded.custodians import make_operator
     from tenure.embedded.fleet import Fleet
     from tenure.embedded.fleetfile import read_fleet
+    from tenure.embedded.paths import custodian_path
 
     if path.exists():
         step = f"use it as it is (`tenure up {path}`), or choose another path: a ledger is never overwritten"
@@ -39,7 +43,13 @@ def create(path: Path, source: str | None, *, anchor: Path | None) -> str:
     if described is None:
         step = f"mend {source} and try again" if source else "give a fleet file: --fleet examples/fleet.yaml"
         raise invalid(errors, next_step=f"{step}; nothing was created")
-    Fleet.create(path, nodes=described.nodes, policy=described.policy, anchor=anchor).close()
+    own = custodian_path(path)
+    made = make_operator(own)
+    if not isinstance(made, Status):
+        raise Trouble(made.sentence, next_step=made.next_step, exit=Exit.REFUSED)
+    with Fleet.create(path, nodes=described.nodes, policy=described.policy, anchor=anchor) as fleet:
+        fleet.publish(made.beacon, made.published)
+    hint(f"keep {own} secret: it is the custodian of this fleet's draws, and knows them in advance")
     gpus = sum(int(node.status.allocatable.get(described.policy.gpu_resource, "0")) for node in described.nodes)
     return (
         f"fleet {described.name}: {plural(len(described.nodes), 'machine')}, {plural(gpus, 'GPU')}, "

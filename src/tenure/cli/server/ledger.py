@@ -172,4 +172,4 @@ def _note(file: Path, anchor: Path | None, message: str) -> None:
 
     with Ledger.open(file, anchor=anchor) as ledger, ledger.write() as tx:
         fact = Noted(kind="Accepted", object=f"Ledger/{ledger.fleet}", reason="AnchorAccepted", message=safe(message))
-        tx.append(at=max(clock(), tx.head.at), cause="accept the ledger", facts=(fact,))
+        tx.append(at=max(clock(), tx.head.at), cause="accept the ledger", facts=(fact,), decided=False)

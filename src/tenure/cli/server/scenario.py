@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,9 +13,10 @@ from tenure.cli.manifests import read_text
 from tenure.cli.output import Cell, Format, Table, columns, draw, phase, section, to_json_line
 from tenure.cli.terminal import Progress, hint
 from tenure.cli.trouble import invalid
-from tenure.cli.words import hours, ordinals, span
+from tenure.cli.words import hours, ordinals, plural, span
+from tenure.engine.shown import OVER
 from tenure.shell.home import Home
-from tenure.shell.store import MemoryStore
+from tenure.shell.store import MemoryStore, Store
 from tenure.simulate.player import Player
 from tenure.simulate.scenario import read_scenario
 from tenure.units import Instant, parse_time
@@ -29,10 +32,19 @@ from tenure.units import Instant, parse_time
     show_default=True,
     help="Form of the answer.",
 )
-def command(file: str, output: Format) -> None:
+@click.option(
+    "--keep",
+    type=click.Path(path_type=Path),
+    metavar="LEDGER",
+    help="Keep the ledger in a new file, to be asked later.",
+)
+def command(file: str, output: Format, keep: Path | None) -> None:
     """Play a scenario on the simulator, on virtual time, and print what happened.
 
     FILE is YAML or JSON, - is standard input. Objects that are refused appear among the events and do not stop it.
+
+    With --keep, everything that was decided stays in a ledger: `kubectl runs --local LEDGER` answers questions about it
+    (its instants are those of the scenario), and `tenure ledger verify` checks it.
 
     JSON: {"scenario", "snapshots": {LABEL: STATE}, "final": STATE, "events": [{"at", "kind", "object", "reason",
     "message"}]}, where STATE is {"now", "budgets", "runs", "reservations", "leases", "pods", "nodes"} of whole API
@@ -41,10 +53,10 @@ def command(file: str, output: Format) -> None:
     scenario, errors = read_scenario(read_text(file), source=file)
     if scenario is None:
         raise invalid(errors, next_step=f"mend {file} and try again")
-    with Progress(f"playing {scenario.name}") as progress:
+    with Progress(f"playing {scenario.name}") as progress, _store(keep) as store:
         player = Player(
             scenario,
-            lambda executor: Home(MemoryStore(), executor),
+            lambda executor: Home(store, executor),
             settled=lambda home, now: progress("minute", _minutes(now - scenario.start), _minutes(scenario.until)),
         )
         result = player.play()
@@ -53,7 +65,20 @@ def command(file: str, output: Format) -> None:
         return
     for part in _parts(result, scenario.start):
         draw(part)
-    hint(f"tenure scenario {file} --output json")
+    hint(f"kubectl runs --local {keep} leases" if keep else f"tenure scenario {file} --output json")
+
+
+@contextmanager
+def _store(keep: Path | None) -> Iterator[Store]:
+    """Where the truth is kept: in memory, unless somebody wants it afterwards."""
+    if keep is None:
+        yield MemoryStore()
+        return
+    from tenure.ledger import Ledger
+    from tenure.shell.ledger_store import LedgerStore
+
+    with Ledger.create(keep, fleet="simulator") as ledger:
+        yield LedgerStore(ledger)
 
 
 def _minutes(length: int) -> int:
@@ -78,6 +103,12 @@ def _state(label: str, state: dict[str, Any], start: Instant) -> Iterator[Table 
         [_name(run), phase(run["status"]["phase"]), _gpus(run), run["status"]["message"]] for run in state["runs"]
     ]
     yield Table(columns("RUN", "PHASE", ">GPUS", "WHY"), runs, "no runs")
+    promised = [_promised(one, start) for one in state["reservations"] if one["status"]["state"] not in OVER]
+    if promised:
+        yield Table(columns("WAITING", "STATE", ">START", "CONFIDENCE", "IN THE WAY"), promised)
+    risks = [_risk(_name(run), run["status"]["risk"], start) for run in state["runs"] if run["status"].get("risk")]
+    if risks:
+        yield Table(columns("AT RISK", ">CHANCE", ">AT", "FOR"), risks)
     leases: list[list[Cell]] = [_lease(lease) for lease in state["leases"] if not lease["status"]["closed"]]
     if leases:
         yield Table(columns("RUN", "NODE", "GPUS", "ROLE", "PAID-BY"), leases)
@@ -96,11 +127,29 @@ def _state(label: str, state: dict[str, Any], start: Instant) -> Iterator[Table 
 
 
 def _gpus(run: dict[str, Any]) -> str:
-    return f"{run['status']['width']['allocated']}/{run['spec']['resources']['totalGPUs']}"
+    width = run["status"]["width"]
+    return f"{width['allocated']}/{width['desired']}"
 
 
 def _name(item: dict[str, Any]) -> str:
     return f"{item['metadata']['namespace']}/{item['metadata']['name']}"
+
+
+def _promised(one: dict[str, Any], start: Instant) -> list[Cell]:
+    status = one["status"]
+    run = f"{one['metadata']['namespace']}/{one['spec']['runRef']['name']}"
+    at = status.get("plannedStart")
+    said = status.get("forecast") or {}
+    parts = [remedy["text"] for remedy in said.get("remedies", ())]
+    if said.get("shortGPUs"):
+        parts.append(f"{plural(said['shortGPUs'], 'GPU')} that nobody can pay")
+    starts = f"+{span(parse_time(at) - start)}" if at else "-"
+    return [run, status["state"], starts, said.get("confidence") or "-", ", ".join(parts)]
+
+
+def _risk(run: str, told: dict[str, Any], start: Instant) -> list[Cell]:
+    chance = f"{100 * told['cutProbability']:.3g} %"
+    return [run, chance, f"+{span(parse_time(told['at']) - start)}", f"Reservation/{told['reservation']}"]
 
 
 def _lease(lease: dict[str, Any]) -> list[Cell]:

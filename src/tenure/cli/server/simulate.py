@@ -64,7 +64,7 @@ def command(
     report: Path | None,
     output: Format,
 ) -> Exit:
-    """Replay job traces on the engine, on virtual time, and report waits, utilisation, fragmentation, cuts and checks.
+    """Replay job traces on the engine, on virtual time, and report waits, utilisation, promises, cuts and checks.
 
     A trace is CSV with a header: job_id, submit_s, duration_s, gpus, owner, and if known gpu_type, status, requested_s.
     Rows that cannot be used are left out and named by their line.
@@ -261,6 +261,8 @@ def _parts(found: Study, *, wide: bool) -> Iterator[Table | str]:
         yield _by(found, "OWNER", {one.policy: one.wait_hours_by_owner for one in found.summaries})
         yield section("Gangs that fitted the free GPUs, on average")
         yield _fits(found)
+    yield section("Promised starts")
+    yield from _promises(found)
     yield section("Checks")
     yield from _checks(found)
 
@@ -294,6 +296,21 @@ def _fits(found: Study) -> Table:
         for one in found.tenure.fragmentation.sizes
     ]
     return Table(columns(">GPUS", ">FITTED", ">DOMAINS-TIDY", ">FLEET-TIDY"), rows, "no GPU was ever free")
+
+
+def _promises(found: Study) -> Iterator[Table | str]:
+    kept = found.tenure.promises
+    yield (
+        f"{plural(kept.made, 'reservation')}: {kept.kept:,} started as promised or earlier, {kept.missed:,} later; "
+        f"{kept.moved_later:,} were moved later, {kept.canceled:,} canceled"
+    )
+    rows: list[list[Cell]] = [
+        [name, str(one.starts), *(f"{hours:.2f}" for hours in (one.mean, one.mean_absolute, one.p50, one.p90, one.max))]
+        for name, one in kept.error_hours.items()
+    ]
+    if rows:
+        yield "real start less first promise, in hours: late above zero, early below"
+        yield Table(columns("CONFIDENCE", ">STARTS", ">MEAN", ">MEAN-ABS", ">P50", ">P90", ">MAX"), rows)
 
 
 def _checks(found: Study) -> Iterator[str]:

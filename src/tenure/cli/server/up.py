@@ -20,12 +20,15 @@ from tenure.cli import events
 from tenure.cli.exits import Exit
 from tenure.cli.local import LocalFleet
 from tenure.cli.server.fleets import create, fleet_argument
-from tenure.cli.terminal import say
+from tenure.cli.terminal import hint, say
 from tenure.cli.trouble import Trouble
 from tenure.cli.words import plural, safe
+from tenure.custodian import Status
+from tenure.embedded.custodians import FolderCustodian, make_operator, open_folders
 from tenure.embedded.daemon import Daemon
 from tenure.embedded.driver import DriverBusy
-from tenure.embedded.paths import driver_path
+from tenure.embedded.fleet import Fleet
+from tenure.embedded.paths import custodian_path, driver_path
 from tenure.ledger import Ledger, LedgerRefused
 
 if TYPE_CHECKING:
@@ -41,12 +44,30 @@ TRIES = 10
 @fleet_argument
 @click.option("--fleet", "source", metavar="FLEET.YAML", help="Create FILE from this fleet file if it does not exist.")
 @click.option("--notify", "receivers", metavar="NOTIFY.YAML", help="Tell the receivers in this file what happens.")
+@click.option(
+    "--custodian",
+    "folders",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="A custodian that reveals for draws; may be given several times. Left out: one beside FILE.",
+)
 @click.option("--until-idle", is_flag=True, help="Stop when nothing runs and nothing that waits could start by itself.")
-def command(file: Path, source: str | None, receivers: str | None, until_idle: bool, anchor: Path | None) -> Exit:
+def command(
+    file: Path,
+    source: str | None,
+    receivers: str | None,
+    folders: tuple[Path, ...],
+    until_idle: bool,
+    anchor: Path | None,
+) -> Exit:
     """Drive an embedded fleet: let time pass, decide, and run the work as processes of this machine.
 
     Prints one line for each event; on standard error, if standard output is a receiver of notifications. Ctrl-C stops
     driving; work that runs goes on, and the next `tenure up` finds it again. There is one driver for a fleet.
+
+    When whole runs have to give way, they are drawn by lot, and custodians make the draw. A fleet without any gets one
+    beside FILE: whoever can read that folder knows every draw in advance, so have others keep one too.
     """
     notify = _receivers(receivers)
     if not file.exists():
@@ -54,8 +75,30 @@ def command(file: Path, source: str | None, receivers: str | None, until_idle: b
             step = f"tenure up {file} --fleet fleet.yaml creates it; examples/fleet.yaml is one"
             raise Trouble(f"there is no fleet at {file}", next_step=step, exit=Exit.NOT_FOUND)
         _put(f"created {safe(str(file))}: {create(file, source, anchor=anchor)}")
-    _drive(file, anchor, until_idle=until_idle, notify=notify)
+    custodians = _custodians(file, anchor, folders)
+    _drive(file, anchor, until_idle=until_idle, notify=notify, custodians=custodians)
     return Exit.OK
+
+
+def _custodians(file: Path, anchor: Path | None, folders: tuple[Path, ...]) -> list[FolderCustodian]:
+    """Those that were named, or the fleet's own, made if the fleet has none at all."""
+    with Fleet.open(file, readonly=False, anchor=anchor) as fleet:
+        known = fleet.state().roots
+    own = custodian_path(file)
+    if not folders and own.exists():
+        folders = (own,)
+    elif not folders and known:
+        say(f"draws wait for the custodians of this fleet ({', '.join(sorted(known))}): name theirs with --custodian")
+    elif not folders:
+        made = make_operator(own)
+        if not isinstance(made, Status):
+            raise Trouble(made.sentence, next_step=made.next_step, exit=Exit.REFUSED)
+        folders = (own,)
+        hint(f"keep {own} secret: it is the custodian of this fleet's draws, and knows them in advance")
+    opened = open_folders(folders, known=known, report=say)
+    if not isinstance(opened, list):
+        raise Trouble(opened.sentence, next_step=opened.next_step, exit=Exit.REFUSED)
+    return opened
 
 
 def _receivers(name: str | None) -> NotifyConfig | None:
@@ -70,9 +113,16 @@ def _receivers(name: str | None) -> NotifyConfig | None:
     return config
 
 
-def _drive(file: Path, anchor: Path | None, *, until_idle: bool, notify: NotifyConfig | None) -> None:
+def _drive(
+    file: Path,
+    anchor: Path | None,
+    *,
+    until_idle: bool,
+    notify: NotifyConfig | None,
+    custodians: list[FolderCustodian],
+) -> None:
     complaints = _Complaints()
-    daemon = Daemon(file, anchor=anchor, trouble=complaints, notify=notify, report=say)
+    daemon = Daemon(file, anchor=anchor, trouble=complaints, notify=notify, report=say, custodians=custodians)
     asked = Event()
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -81,8 +131,6 @@ def _drive(file: Path, anchor: Path | None, *, until_idle: bool, notify: NotifyC
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
-    # Once for writing: that upgrades a file of an earlier release, which the teller could not open for reading.
-    Ledger.open(file, anchor=anchor).close()
     with _Teller(file, anchor):
         _run(daemon, until_idle=until_idle)
     _part(file, anchor, interrupted=asked.is_set())

@@ -1,0 +1,85 @@
+"""Records of draws out of the ledger: each with the intent that was frozen for it, and what custodians had published.
+
+A record by itself shows that its result follows from its intent. The ledger shows more: that this very intent was
+frozen before anybody could know the seed, that the reveals are of the chains that were published, and that those who
+were cut are the first of the order, nobody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+from msgspec import Struct
+
+from tenure.cli.port import Fleet
+from tenure.engine.lottery import check, commit
+from tenure.facts import Froze, Resolved
+from tenure.ledger import ResolutionRow
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """One thing that is wrong with a record."""
+
+    code: str
+    subject: str
+    sentence: str
+
+    def record(self) -> dict[str, str]:
+        return {"code": self.code, "subject": self.subject, "sentence": self.sentence}
+
+
+class Drawn(Struct, frozen=True, kw_only=True):
+    """One resolution, and what is wrong with it."""
+
+    row: ResolutionRow
+    state: str
+    """``right``, ``wrong``, ``waits for reveals``, or ``no draw``."""
+    findings: tuple[Finding, ...] = ()
+
+
+def look_up(fleet: Fleet, subject: str) -> list[Drawn]:
+    """Everything that the resolver did for a reservation or a budget, each checked."""
+    rows = fleet.resolutions(subject)
+    done = {(row.subject, row.uid, row.activation) for row in rows if isinstance(row.fact, Resolved)}
+    frozen = [row for row in rows if isinstance(row.fact, Froze)]
+    found = [_checked(fleet, row, row.fact, frozen) for row in rows if isinstance(row.fact, Resolved)]
+    waits = [row for row in frozen if (row.subject, row.uid, row.activation) not in done]
+    return sorted([*found, *(Drawn(row=row, state="waits for reveals") for row in waits)], key=lambda one: one.row.seq)
+
+
+def _checked(fleet: Fleet, row: ResolutionRow, fact: Resolved, frozen: list[ResolutionRow]) -> Drawn:
+    if fact.intent is None:
+        stray = [cut.run for cut in fact.cuts if cut.kind == "Lottery"]
+        findings = [_stray(name, "there was no draw") for name in stray]
+    else:
+        findings = list(_findings(fleet, row, fact, frozen))
+    state = "wrong" if findings else "no draw" if fact.intent is None else "right"
+    return Drawn(row=row, state=state, findings=tuple(findings))
+
+
+def _findings(fleet: Fleet, row: ResolutionRow, fact: Resolved, frozen: list[ResolutionRow]) -> Iterator[Finding]:
+    key = (row.subject, row.uid, row.activation)
+    before = [one for one in frozen if (one.subject, one.uid, one.activation) == key and one.seq < row.seq]
+    if not before:
+        sentence = "The ledger holds no freeze of this draw before its result."
+        yield Finding(code="NeverFrozen", subject=row.subject, sentence=sentence)
+    if len(before) > 1:
+        sentence = f"This draw was frozen {len(before)} times: somebody may have chosen among results."
+        yield Finding(code="FrozenTwice", subject=row.subject, sentence=sentence)
+    first = before[0] if before else row
+    intent = before[0].fact.intent if before else fact.intent
+    assert intent is not None, "only draws come here"
+    record = {"intent": msgspec.to_builtins(fact.intent), "result": msgspec.to_builtins(fact.result)}
+    for one in check(record, frozen=commit(intent).hex(), published=fleet.beacons(first.seq)):
+        yield Finding(code=one.code, subject=one.subject, sentence=one.sentence)
+    order = fact.result.order if fact.result else ()
+    cut = list(dict.fromkeys(one.run for one in fact.cuts if one.kind == "Lottery"))
+    for name, drawn in zip(cut, (*order, *[""] * len(cut)), strict=False):
+        if name != drawn:
+            yield _stray(name, f"the draw says {drawn}" if drawn else "the draw has nobody left")
+            break
+
+
+def _stray(name: str, why: str) -> Finding:
+    return Finding(code="CutNotDrawn", subject=name, sentence=f"{name} was cut by lot, but {why}.")

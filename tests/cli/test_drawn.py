@@ -1,0 +1,74 @@
+"""A run that waited, was promised a start, and got it because another was drawn by lot: told from its ledger alone."""
+
+from pathlib import Path
+
+import pytest
+
+from tenure.ledger import Ledger
+from tenure.shell.home import Home
+from tenure.shell.ledger_store import LedgerStore
+from tenure.simulate.player import Player
+from tenure.simulate.scenario import read_scenario
+from tests.cli.support import call, still
+
+SPEC = '{owner: "org:rai", resources: {gpuType: H100, totalGPUs: 8}}'
+SCENARIO = f"""
+kind: Scenario
+metadata: {{name: by-lot}}
+start: "2025-11-01T00:00:00Z"
+policy: {{activationLead: 15m, drawSecret: secret}}
+nodes:
+- {{name: "a-{{i}}", count: 2, gpus: 8, labels: {{region: west, cluster: lab, fabric.domain: A, gpu.flavor: H100}}}}
+objects:
+- kind: Budget
+  metadata: {{name: rai}}
+  spec: {{owner: "org:rai", envelopes: [{{name: west, flavor: H100, selector: {{region: west}}, concurrency: 64}}]}}
+- {{kind: Run, metadata: {{name: one, namespace: rai}}, spec: {SPEC}}}
+- {{kind: Run, metadata: {{name: two, namespace: rai}}, spec: {SPEC}}}
+timeline:
+- {{at: 1h, apply: [{{kind: Run, metadata: {{name: late, namespace: rai}}, spec: {SPEC}}}]}}
+until: 2h
+""".encode()
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("drawn") / "fleet.db"
+    scenario, errors = read_scenario(SCENARIO, source="by-lot")
+    assert scenario is not None, errors
+    with Ledger.create(path, fleet="simulator") as ledger:
+        Player(scenario, lambda executor: Home(LedgerStore(ledger), executor)).play()
+    return path
+
+
+def test_the_draw_is_right_by_the_name_of_its_reservation(played: Path) -> None:
+    [name] = call("runs", "reservations", "rai/late", "--all", "-o", "name", fleet=played).out.split()
+    record = call("runs", "verify", f"Reservation/{name}", "-o", "json", fleet=played).json
+    assert (record["ok"], [one["state"] for one in record["draws"]]) == (True, ["right"])
+
+
+def test_the_story_of_who_waited_has_the_promise_the_draw_and_the_start(played: Path) -> None:
+    events = call("runs", "story", "rai/late", "-o", "json", fleet=played).json["incarnations"][0]["events"]
+    assert [event["event"] for event in events] == [
+        "Submitted", "Waiting", "Reserved", "Activated", "Draw", "Resolved", "Released", "Admitted", "Started",
+    ]  # fmt: skip
+    told = {event["event"]: still(event["text"]) for event in events}
+    assert told["Reserved"].endswith(
+        "The promise: 8 GPUs on 1 node of west/lab/A, paid by rai/west (8 owned, org:rai)."
+    )
+    assert "was drawn by lot and ended: 8 GPUs" in told["Resolved"]
+
+
+def test_the_story_of_who_gave_way_names_the_record(played: Path) -> None:
+    [name] = call("runs", "reservations", "rai/late", "--all", "-o", "name", fleet=played).out.split()
+    told = [call("runs", "story", f"rai/{run}", "-o", "json", fleet=played).json for run in ("one", "two")]
+    cuts = [event for one in told for event in one["incarnations"][0]["events"] if event["event"] == "Cut"]
+    assert [event["text"].split(". ")[1] for event in cuts] == [
+        f"For Reservation/{name}, activation 1: verify Reservation/{name}."
+    ]
+
+
+def test_the_promise_was_kept_to_the_second(played: Path) -> None:
+    record = call("runs", "forecast-error", "-o", "json", fleet=played).json
+    assert record["starts"] == 1
+    assert (record["promise"]["conservative"]["maxSeconds"], record["plan"]["conservative"]["maxSeconds"]) == (0, 0)
