@@ -1,7 +1,9 @@
 """Promise: a full admission at 1,000,000 GPUs takes at most 2.5 times what it takes at 1,000.
 
 Full admission is funding, placing, binding and the commit to a ledger on disk, of runs that can start and of runs that
-cannot, in fleets that are nine tenths full. The same requests go to both fleets in turns, some twenty to a commit.
+cannot, in fleets that are nine tenths full. Some of those get a reservation: a start among the ends that running work
+declared, or (where nobody is as patient as that) a start on cuts, after a dry run of the resolver and with the odds of
+all whom it may hit. The same requests go to both fleets in turns, some twenty to a commit.
 What an image of the state costs (there is one in so many entries) is shared out over those entries and added.
 
 The disk takes its time at any size, which makes the ratio by the wall clock look good; so the processor's time alone
@@ -18,6 +20,7 @@ from bench.counters import Work, counting, growth
 from bench.load import ANSWERS, MIXES, Answer, batch
 from bench.measure import Clock, Side, Times, in_turns
 from bench.result import Row, Scale
+from tenure.api.policy import Policy
 
 NAME = "admission"
 GOAL = 2.5
@@ -32,7 +35,10 @@ _CLOCKS: dict[Clock, str] = {"wall": "", "cpu": ", processor time"}
 def run(scale: Scale, folder: Path) -> list[Row]:
     beds = {gpus: Bed.build(gpus, file=folder / f"fleet-{gpus}.db") for gpus in (scale.small, scale.large)}
     try:
-        return [*_images(beds), *_committed(beds, scale), *_engine_alone(beds, scale), *_counted(beds, scale)]
+        return [
+            *_images(beds), *_committed(beds, scale), *_on_cuts(beds, scale), *_engine_alone(beds, scale),
+            *_counted(beds, scale),
+        ]  # fmt: skip
     finally:
         for bed in beds.values():
             bed.close()
@@ -53,6 +59,17 @@ def _committed(beds: dict[int, Bed], scale: Scale) -> Iterator[Row]:
         times = in_turns(sides, rounds=scale.rounds)
         for clock, note in _CLOCKS.items():
             yield _row(times, scale, f"{sort}, committed{note}", clock=clock, goal=GOAL)
+
+
+def _on_cuts(beds: dict[int, Bed], scale: Scale) -> Iterator[Row]:
+    """Waiting runs under a policy that is too impatient for declared ends."""
+    for bed in beds.values():
+        bed.set_policy(Policy(patience="1h"))
+    sides = {str(gpus): _side(bed, bed.committed, ("wait",)) for gpus, bed in beds.items()}
+    yield _row(in_turns(sides, rounds=max(2, scale.rounds // 10)), scale,
+               "runs that wait for cuts, committed, processor time", clock="cpu", goal=GOAL)  # fmt: skip
+    for bed in beds.values():
+        bed.set_policy(Policy())
 
 
 def _engine_alone(beds: dict[int, Bed], scale: Scale) -> Iterator[Row]:

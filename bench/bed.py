@@ -13,7 +13,8 @@ from statistics import median
 from bench import fleet
 from bench.load import Ask
 from bench.measure import Stopwatch, Took
-from tenure.engine import Apply, Event, Outcome, State, dump, step
+from tenure.api.policy import Policy
+from tenure.engine import Apply, Event, Outcome, SetPolicy, State, dump, step
 from tenure.facts import Decided
 from tenure.ledger import Ledger
 from tenure.shell import home as shell
@@ -59,6 +60,9 @@ class Bed:
     def decided(self, events: list[Event], now: Instant) -> list[Outcome]:
         """Only decide: the engine alone. The store falls behind, and is of no use afterwards."""
         return [step(self.state, event, now=now) for event in events]
+
+    def set_policy(self, policy: Policy) -> None:
+        self.home.handle(SetPolicy(policy), now=self.now)
 
     # -- one repetition --
 

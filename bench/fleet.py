@@ -8,6 +8,10 @@ GPU, in the same mixture of sizes everywhere, and then some are deleted, so that
 
     one domain in eight    8 whole nodes free
     the other seven        5 GPUs free, in pieces of 1 to 4            together 99 of 1,024: 90.3 % full
+
+In three of each eight domains all work declares to be over in six hours, in each domain a second later than in the one
+before: what is too wide for the holes is promised a start there. Elsewhere half of the runs declare ten days, and half
+nothing.
 """
 
 from __future__ import annotations
@@ -30,6 +34,8 @@ NOW: Instant = parse_time("2025-11-03T09:00:00Z")
 FLAVOR = "H100-80GB"
 GPUS, NODES, PERIOD = 8, 16, 8
 """GPUs of a node, nodes of a domain, and after how many domains the pattern of holes repeats."""
+SOON = (2, 4, 6)
+"""Domains of the period where everything is over soon."""
 FAMILIES = 6
 TEMPLATE = {"spec": {"containers": [{"name": "main", "image": "train:1", "command": ["python", "train.py"]}]}}
 
@@ -258,8 +264,14 @@ def _domain_runs(plan: Plan, payer: Account, domain: int) -> Iterator[Run]:
         yield make_run(
             f"fill-{domain:05d}-{slot:02d}", owner=payer.owner, namespace=payer.namespace, gpus=gpus,
             pod=8 if gpus >= 8 else None, group=gpus // 2 if gpus > 8 else None,
-            duration="240h" if slot % 2 else None, selector={"region": region, "cluster": cluster},
+            duration=_declared(domain, slot), selector={"region": region, "cluster": cluster},
         )  # fmt: skip
+
+
+def _declared(domain: int, slot: int) -> str | None:
+    if domain % PERIOD in SOON:
+        return f"{6 * 3600 + domain}s"
+    return "240h" if slot % 2 else None
 
 
 def key_of(run: Run) -> str:

@@ -5,7 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from bench import admission, commits, exact, history, instructions, scan, startup
+from bench import (
+    admission,
+    commits,
+    earliest,
+    exact,
+    history,
+    instructions,
+    mix,
+    reforecast,
+    refusals,
+    resolver,
+    scan,
+    startup,
+)
 from bench.result import Row, Scale
 
 
@@ -20,6 +33,9 @@ class Bench(Protocol):
         ...
 
 
-BENCHES: dict[str, Bench] = {bench.NAME: bench for bench in (admission, scan, history, exact, commits, startup)}
+BENCHES: dict[str, Bench] = {
+    bench.NAME: bench
+    for bench in (admission, scan, history, exact, commits, startup, refusals, earliest, reforecast, resolver, mix)
+}
 ALL: dict[str, Bench] = BENCHES | {instructions.NAME: instructions}
 """With what is measured only when asked for."""

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from bench import __main__ as command
-from bench import admission, history
+from bench import admission, history, mix
 from bench.bed import Bed, check
 from bench.counters import counting, growth
 from bench.fleet import key_of, placed, remove
@@ -142,7 +142,17 @@ def test_counting_stops_when_its_block_ends(small: Bed) -> None:
     assert work.total() == counted > 0
 
 
-@pytest.mark.parametrize("name", [name for name in BENCHES if name != "startup"])
+@pytest.mark.skipif(mix.present(), reason="the public traces lie beside the checkout")
+def test_without_its_traces_the_mix_says_so_and_promises_nothing(tmp_path: Path) -> None:
+    (row,) = mix.run(TINY, tmp_path)
+    assert row.goal is None
+    assert "not measured" in row.what
+
+
+_MEASURED = [name for name in BENCHES if name != "startup" and (name != mix.NAME or mix.present())]
+
+
+@pytest.mark.parametrize("name", _MEASURED)
 def test_every_promise_can_be_measured(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "CACHE", tmp_path / "cache")
     rows = BENCHES[name].run(TINY, tmp_path)
