@@ -5,7 +5,7 @@ from hashlib import sha256
 def H(*parts):
     return sha256(b"".join(len(part).to_bytes(4, "big") + part for part in parts)).digest()
 
-def wrong(intent, result, known):
+def wrong(intent, result, known, cuts=None):  # what was cut is the beginning of the order
     tokens, beacons, order = intent["tokens"], intent["beacons"], []
     commit = H(b"rq-draw/1", json.dumps(intent, sort_keys=True, separators=(",", ":")).encode())
     reveals = {beacon["id"]: bytes.fromhex(result["reveals"].get(beacon["id"], "")) for beacon in beacons}
