@@ -37,7 +37,7 @@ TRACES = Path(__file__).resolve().parents[2] / "shared" / "traces"
 _FILES = {"philly-vc.csv": Fraction(1), "kalos-llm.csv": Fraction(3)}
 _FLEET = "28x8x8"
 _PATIENT = Policy(patience="2400h")
-_DAYS = {"full": 30, "quick": 30, "tiny": 1}
+_DAYS = {"full": 31, "quick": 31, "tiny": 1}
 AGAINST = {"fifo": 0.45, "easy": 1.25}
 SECONDS = 60.0
 
