@@ -112,8 +112,6 @@ def test_what_was_frozen_and_what_was_resolved_are_kept_in_order(ledger: Ledger)
         (2, 1, one.uid, froze(frozen)),
         (3, 1, one.uid, done),
     ]
-    assert ledger.resolutions_of("rai", "train") == rows
-    assert ledger.resolutions_of("rai", "eval") == []
 
 
 def test_cuts_are_found_by_the_run_that_gave_way(ledger: Ledger) -> None:
@@ -251,7 +249,6 @@ QUESTIONS = {
     "of a run": lambda ledger: ledger.reservations(namespace="rai", run="train"),
     "plans": lambda ledger: ledger.plans("rai", "train"),
     "resolutions": lambda ledger: ledger.resolutions(f"Reservation/rai/{NAME}"),
-    "resolutions of a run": lambda ledger: ledger.resolutions_of("rai", "train"),
     "cuts": lambda ledger: ledger.cuts("ns", "one"),
     "promises": lambda ledger: ledger.promises(since=0, until=100),
 }

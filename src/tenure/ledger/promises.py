@@ -194,15 +194,6 @@ def resolutions(db: sqlite3.Connection, *, subject: str | None) -> list[Resoluti
     return list(_resolutions(db.execute(f"{sql} ORDER BY seq, idx", {"subject": subject})))
 
 
-def run_resolutions(db: sqlite3.Connection, *, namespace: str, run: str) -> list[ResolutionRow]:
-    """The same for all reservations of a run."""
-    sql = """SELECT s.subject, s.seq, s.at, s.activation, s.uid, s.body
-             FROM reservations r CROSS JOIN resolutions s
-             ON s.subject = 'Reservation/' || r.namespace || '/' || r.name AND s.uid = r.uid
-             WHERE r.namespace = ? AND r.run = ? ORDER BY s.seq, s.idx"""
-    return list(_resolutions(db.execute(sql, (namespace, run))))
-
-
 def cuts(db: sqlite3.Connection, *, run: str) -> list[CutRow]:
     """What a run (``namespace/name``) lost, in order."""
     sql = "SELECT run, seq, at, subject, activation, body FROM cuts WHERE run = ? ORDER BY seq, idx, place"

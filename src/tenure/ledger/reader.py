@@ -180,11 +180,6 @@ class Reader:
         with self._asking() as db:
             return promises.resolutions(db, subject=subject)
 
-    def resolutions_of(self, namespace: str, run: str) -> list[ResolutionRow]:
-        """What was frozen and resolved for the reservations of a run."""
-        with self._asking() as db:
-            return promises.run_resolutions(db, namespace=namespace, run=run)
-
     def cuts(self, namespace: str, run: str) -> list[CutRow]:
         """What a run lost to the resolver, in order."""
         with self._asking() as db:
