@@ -222,6 +222,22 @@ def test_a_node_that_is_relabelled_does_not_move_what_runs_on_it() -> None:
     assert names(history.at("1h").add(PutNode(object=node("a-1", labels={"fabric.domain": "Z"})))) == []
 
 
+@pytest.mark.parametrize(
+    ("step", "found"), [("a-1:0-3", ["spreads over domains without allowCrossGroupSpread"]), ("a-0:4-7", [])]
+)
+def test_what_a_run_takes_after_a_relabelling_lies_where_it_is_by_then(step: str, found: list[str]) -> None:
+    """On a-0 it is in Z by then; a-1 is in A, where it was."""
+    history = fleet()
+    job = run("job", 4, malleable=(4, 8, 4), spread=False)
+    history.started(job, [lease(job, "a-0:0-3", at=T0)], [pod(job, "a-0:0-3", rank=0)])
+    history.at("1h").add(PutNode(object=node("a-0", labels={"fabric.domain": "Z"})))
+    grown = lease(job, step, at=time("1h"), group=1, reason="Grow")
+    grown = replace(grown, domain="Z") if grown.node == "a-0" else grown
+    history.add(Opened(lease=grown), Placed(pod=pod(job, step, rank=1, group=1)))
+    told = [item for item in check_all(history.entries, now=history.now) if item.invariant.startswith("I7")]
+    assert [item.message for item in told] == found
+
+
 def test_ranks_of_a_malleable_run_may_have_gaps_but_not_twins() -> None:
     elastic = run("job", 8, malleable=(4, 8, 4))
     leases = [lease(elastic, "a-0:0-3", at=T0), lease(elastic, "a-0:4-7", at=T0, group=1)]

@@ -274,6 +274,101 @@ def test_another_cause_clears_the_backfill(cause: str) -> None:
     assert [item for item in faults(history) if "delayed" in item.message] == []
 
 
+def test_an_earlier_promise_that_begins_while_the_old_plan_lasts_clears_who_started_in_its_place() -> None:
+    """elder was to have the node from 2h to 12h. An earlier promise has moved onto it, from 6h on, so elder has to go
+    elsewhere; that somebody then fills the time before is no wrong. Where that promise leaves room, it is."""
+    ancient = run("ancient", 8)
+    promise = plan("2h", "a-0:4", until="12h")
+    for begins, gpus, lasts, fine in (("6h", 8, "5h", True), ("12h", 8, "5h", False), ("6h", 4, "5h", False),
+                                      ("6h", 4, "1h", True)):  # fmt: skip
+        history = fleet().add(PutRun(object=ancient), reserved(plan("6h", "a-1:8"), ancient))
+        history = starts(waiting(promise, history), "younger", "a-0:0-7", duration=lasts)
+        entry = history.entries[-2]
+        facts = (reserved(plan(begins, f"a-0:{gpus}"), ancient, promise=plan("6h", "a-1:8")), *entry.facts,
+                 moved("3h", promise, "a-2:4"))  # fmt: skip
+        history.entries[-2] = replace(entry, facts=facts)
+        assert ([item for item in faults(history) if "delayed" in item.message] == []) is fine, (begins, gpus, lasts)
+
+
+@pytest.mark.parametrize(
+    ("asked", "moved_at", "share", "fine"),
+    [
+        ("1h", "2h", 8, True),
+        ("2h", "2h", 8, False),
+        ("1h", "119m", 8, False),
+        ("1h", "2h", 4, False),
+        (None, "2h", 8, False),
+    ],
+    ids=["still there", "asked only now", "before the start", "where there is room", "never asked"],
+)
+def test_pods_that_do_not_stop_put_off_a_start_and_nothing_else_does(
+    asked: str | None, moved_at: str, share: int, fine: bool
+) -> None:
+    """Two were to be gone before elder's start. One was asked to leave, and its pod is still there."""
+    promise = plan("2h", f"a-0:{share}")
+    history = starts(waiting(promise), "stuck", "a-0:0-1", duration="1h")
+    starts(history, "younger", "a-0:2-7", duration="1h")
+    if asked is not None:
+        history.at(asked).stop("stuck", "Canceled")
+    later = moved("3h", promise, f"a-0:{share}")
+    if asked == moved_at:
+        entry = history.entries[-1]
+        history.entries[-1] = replace(entry, facts=(*entry.facts, later))
+    else:
+        history.at(moved_at).add(later)
+    assert (faults(history) == []) is fine
+
+
+def test_who_was_let_in_on_what_pods_should_have_left_makes_them_an_excuse_unless_it_overstays() -> None:
+    """On the first node there is room for elder and younger, but not for a pod that stays as well."""
+    for lasts, fine in (("9h", True), ("30m", False)):
+        promise = plan("2h", "a-0:4", "a-1:8")
+        history = starts(waiting(promise), "stuck", "a-0:0-3", duration="1h")
+        starts(history, "over", "a-1:0-7", duration="1h").at("1h").stop("stuck", "Canceled")
+        starts(history, "younger", "a-0:4-7", duration=lasts)
+        assert (faults(history.at("2h").add(moved("3h", promise, "a-0:4", "a-1:8"))) == []) is fine
+
+
+def test_an_earlier_promise_that_is_late_lasts_longer() -> None:
+    """ancient was to have the node from 1h to 2h, and has not started: it will be there at 2h as well."""
+    for state, fine in (("Pending", True), ("Canceled", False)):
+        ancient, promise = run("ancient", 8), plan("2h", "a-0:8")
+        claim = plan("1h", "a-0:8", until="2h")
+        history = waiting(promise, fleet().add(PutRun(object=ancient), reserved(claim, ancient)))
+        starts(history, "younger", "a-0:0-7", duration="30m")
+        history.at("2h").add(reserved(claim, ancient, state=state, reason="because"))
+        assert (faults(history.add(moved("3h", promise, "a-0:8"))) == []) is fine
+
+
+def test_what_is_held_for_a_run_that_is_being_started_is_held_against_everybody() -> None:
+    """younger has a GPU held since 1h, waits for pods to leave, and starts there when elder was to; or elsewhere."""
+    for held, state, fine in (("a-0:8", "Active", True), ("a-1:8", "Active", False), ("a-0:8", "Pending", False)):
+        younger, promise = run("younger", 8, duration="1h"), plan("2h", "a-0:8")
+        claim = plan("1h", held, until="2h")
+        history = waiting(promise, turn=1).add(PutRun(object=younger))
+        history.add(reserved(claim, younger, state=state, turn=2, activated=time("1h") if state == "Active" else None))
+        starts(history.at("2h"), "younger", "a-0:0-7", duration="1h")
+        entry = history.entries[-2]
+        released = reserved(claim, younger, state="Released", turn=2, activated=time("1h"), reason="Released")
+        later = moved("3h", promise, "a-0:8", turn=1)
+        history.entries[-2] = replace(entry, facts=(later, *entry.facts, released))
+        assert ("is delayed" not in str(faults(history))) is fine, (held, state)
+
+
+def test_a_start_that_counts_on_cuts_does_not_count_on_those_who_came_by_an_earlier_promise() -> None:
+    for turn, fine in ((1, True), (3, False)):
+        first, promise = run("first", 8), plan("2h", "a-0:8")
+        claim = plan("1h", "a-1:8")
+        history = fleet().add(PutRun(object=first), reserved(claim, first, turn=turn))
+        waiting(promise, history, turn=2, confidence="conservative")
+        starts(history.at("2h"), "first", "a-0:0-7")
+        entry = history.entries[-2]
+        released = reserved(claim, first, state="Released", turn=turn, reason="Released")
+        later = moved("9h", promise, "a-2:8", turn=2, confidence="conservative")
+        history.entries[-2] = replace(entry, facts=(later, *entry.facts, released))
+        assert ("is delayed" not in str(faults(history))) is fine, turn
+
+
 def test_work_that_moved_into_the_slice_after_a_failure_counts_from_its_admission() -> None:
     """younger started outside; its node died, and it went on inside. It was admitted after elder's promise."""
     for before, fine in ((True, True), (False, False)):

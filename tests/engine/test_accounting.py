@@ -12,6 +12,8 @@ from tenure.facts import Warned
 from tenure.testing import Fleet, at, budget, cap, envelope, node, nodes, run
 from tenure.units import HOUR, MINUTE, SECOND, parse_time
 
+COAST = Policy(on_budget_shortage="Coast")
+
 
 def edited(fleet: Fleet, name: str, **terms: object) -> Budget:
     """A Budget with some terms of its first envelope changed."""
@@ -483,3 +485,98 @@ def test_a_settled_world_comes_back_from_its_image_with_the_same_money() -> None
     assert dump(twin) == dump(fleet.state)
     assert not step(twin, Tick(), now=fleet.now).facts
     assert next_wake(twin) == next_wake(fleet.state)
+
+
+# --- since when -------------------------------------------------------------------------------------------------------
+
+
+def since(fleet: Fleet, name: str = "a") -> str:
+    """When the condition OverBudget became true, in minutes from the start; the same for a state that was rebuilt."""
+    states = (fleet.state, load(dump(fleet.state)))
+    found = [render.budget(state, state.budgets[name], now=fleet.now).status.conditions for state in states]
+    assert found[0] == found[1]
+    [mark] = found[0]
+    return f"{(parse_time(mark.last_transition_time or '') - at('0s')) / MINUTE:g}m"
+
+
+def test_a_condition_is_true_since_the_edit_that_put_the_limit_below_the_use() -> None:
+    fleet = Fleet(*nodes("n", 2), budget("a", envelope(gpus=16)), policy=COAST)
+    fleet.start(run("x", 16, owner="org:a"))
+    fleet.later("10m")
+    fleet.apply(edited(fleet, "a", concurrency=8))
+    fleet.later("1h")
+    assert since(fleet) == "10m"
+    fleet.apply(edited(fleet, "a", concurrency=4))
+    fleet.apply(edited(fleet, "a", concurrency=12))
+    assert since(fleet) == "10m", "it was over all the time"
+    fleet.apply(edited(fleet, "a", concurrency=16))
+    assert over(fleet) == []
+    fleet.later("5m")
+    fleet.apply(edited(fleet, "a", concurrency=8))
+    fleet.later("5m")
+    assert since(fleet) == "75m", "and is over anew"
+
+
+def spender() -> Fleet:
+    """8 GPU-hours, and two runs that use them up in half an hour."""
+    policy = msgspec.structs.replace(COAST, lookahead="0s")
+    fleet = Fleet(*nodes("n", 2), budget("a", envelope(gpus=16, hours=8)), policy=policy)
+    fleet.start(run("x", 8, owner="org:a"), run("y", 8, owner="org:a"))
+    return fleet
+
+
+def test_hours_are_overspent_since_they_were_spent_whatever_ended_since() -> None:
+    fleet = spender()
+    fleet.later("40m")
+    fleet.succeed("lab/y")  # another rate than at the crossing
+    fleet.later("1h")
+    assert since(fleet) == "30m"
+    fleet.apply(edited(fleet, "a", max_gpu_hours=9))
+    assert since(fleet) == "30m"
+    fleet.apply(edited(fleet, "a", max_gpu_hours=100))
+    assert over(fleet) == []
+
+
+def test_hours_are_overspent_since_they_were_spent_also_if_nobody_has_looked_at_the_clock() -> None:
+    fleet = spender()
+    fleet.now = at("2h")
+    assert since(fleet) == "30m"
+
+
+def test_hours_lowered_below_what_was_used_are_overspent_since_then() -> None:
+    fleet = Fleet(node("n0"), budget("a", envelope(gpus=8, hours=80)), policy=COAST)
+    fleet.start(run("x", 8, owner="org:a"))
+    fleet.later("2h")
+    fleet.apply(edited(fleet, "a", max_gpu_hours=8))
+    fleet.later("1h")
+    assert since(fleet) == "120m"
+
+
+def test_a_cap_over_its_limit_is_a_condition_too() -> None:
+    item = budget("a", envelope("w", 8), envelope("v", 8), caps=[cap("all", ["w", "v"], gpus=16, hours=32)])
+    fleet = Fleet(*nodes("n", 2), item, policy=COAST)
+    fleet.start(run("x", 16, owner="org:a"))
+    fleet.later("10m")
+    assert over(fleet) == []
+    lower = budget("a", envelope("w", 8), envelope("v", 8), caps=[cap("all", ["w", "v"], gpus=12, hours=32)])
+    fleet.apply(lower)
+    fleet.later("10m")
+    assert (over(fleet), since(fleet)) == ([("OverBudget", "a/all pays for 16 GPUs and allows 12.")], "10m")
+    fleet.apply(item)
+    assert over(fleet) == []
+    fleet.later("3h")
+    [(reason, message)] = over(fleet)
+    assert (reason, since(fleet)) == ("Exhausted", "120m")
+    assert message == "a/all has spent its 32 GPU-hours: it admits nothing more."
+
+
+def test_of_several_crossings_the_first_is_told() -> None:
+    fleet = Fleet(*nodes("n", 2), budget("a", envelope("x", 8), envelope("y", 8)), policy=COAST)
+    fleet.start(run("x", 16, owner="org:a"))
+    fleet.apply(budget("a", envelope("x", 8), envelope("y", 4)))
+    fleet.later("10m")
+    fleet.apply(budget("a", envelope("x", 4), envelope("y", 4)))
+    fleet.later("10m")
+    assert since(fleet) == "0m"
+    fleet.apply(budget("a", envelope("x", 4), envelope("y", 8)))
+    assert since(fleet) == "10m"

@@ -39,6 +39,9 @@ class Plain:
     def next_rise(self, after: Instant) -> Instant | None:
         return next((at for at in self.instants(after, None)[1:] if self.level(at) > self.level(at - 1)), None)
 
+    def next_change(self, after: Instant) -> Instant | None:
+        return next((at for at in self.instants(after, None)[1:] if self.level(at) != self.level(at - 1)), None)
+
 
 @pytest.fixture(params=[1, 2, 3, 64])
 def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
@@ -78,6 +81,8 @@ def test_every_question_is_answered_as_by_a_plain_list(block: int) -> None:
             assert found == plain.first(need, start=start, length=length), (seed, need, start, length)
             assert profile.low(start, end) == plain.low(start, end), (seed, start, end)
             assert profile.next_rise(start) == plain.next_rise(start), (seed, start)
+            assert profile.level(start) == plain.level(start), (seed, start)
+            assert profile.next_change(start) == plain.next_change(start), (seed, start)
             answers |= {found is None, found == start, profile.next_rise(start) is None}
     assert answers == {True, False}, "some question had only one answer"
 
@@ -130,3 +135,17 @@ def test_a_search_reads_the_blocks_that_may_hold_the_answer_and_no_others() -> N
         one.steps = Watched(one.steps)
     assert profile.first(5, start=0, length=10) == 30_000
     assert sum(walked) <= 4 * levels._BLOCK
+
+
+def test_many_steps_laid_at_once_and_copied_are_those_that_were_added_one_by_one(block: int) -> None:
+    for seed in range(60):
+        luck = Random(f"laid {block} {seed}")
+        added, plain = history(luck)
+        laid = Profile()
+        laid.lay(list(plain.steps))
+        copied = added.copy()
+        added.add(7, 5)
+        assert list(laid.steps()) == list(copied.steps())
+        assert list(laid.read()) == [(at, plain.level(at)) for at, _ in laid.steps()]
+        assert [laid.low(at, None) for at in range(45)] == [copied.low(at, None) for at in range(45)]
+        assert added.level(50) == copied.level(50) + 5, "a copy is a thing of its own"

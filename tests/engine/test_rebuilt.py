@@ -7,7 +7,8 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from tenure.engine import Apply, Delete, State, Tick, dump, load, next_wake, step
+from tenure.api.policy import Policy
+from tenure.engine import Apply, Delete, SetPolicy, State, Tick, dump, load, next_wake, step
 from tenure.facts import Decided
 from tenure.shell.home import fold_entry
 from tenure.testing import Fleet, at, budget, elastic, envelope, namespace, node, nodes, run
@@ -163,3 +164,17 @@ def test_a_run_that_wants_more_is_tried_again_at_the_same_instants(rebuilt: Rebu
         fleet.later("30s")
         fleet.apply(namespace(f"n{minute}"))
         assert next_wake(rebuilt(fleet)) == next_wake(fleet.state) == at(f"{minute + 1}m")
+
+
+@anyhow
+def test_other_label_keys_do_not_make_the_engine_forget_how_long_work_takes(rebuilt: Rebuilt) -> None:
+    """A declared duration is one of work; binding took ten minutes here. (Found by a soak: only who came back knew.)"""
+    fleet = Fleet(node("n0"), budget("a"), policy=Policy(patience="1000h"))
+    fleet.apply(run("x", 8, owner="org:a", lasts="1h"))
+    fleet.later("10m")
+    fleet.bind("lab/x")
+    fleet.handle(SetPolicy(Policy(patience="1000h", topology_labels={"rack": "shelf"})))
+    twin, event = rebuilt(fleet), Apply((run("next", 8, owner="org:a", lasts="1h"),))
+    twin.head = fleet.state.head
+    assert step(twin, event, now=fleet.now) == fleet.handle(event)
+    assert fleet.state.reservations["lab/next"].plan.start == at("70m")

@@ -371,6 +371,26 @@ def test_patience_is_counted_from_the_submission_not_from_each_new_forecast() ->
     assert fleet.leases("lab/wide"), "an early end is used at once"
 
 
+def test_a_start_for_which_nobody_has_to_give_way_is_projected_however_far_ahead() -> None:
+    fleet = Fleet(*nodes("n", 1), budget("a"), budget("b"), policy=Policy(patience="10m"), secret="x")
+    fleet.start(run("long", 8, owner="org:a"))
+    fleet.later("20m")
+    fleet.apply(run("first", 8, owner="org:b", lasts="1h"))
+    fleet.apply(run("second", 8, owner="org:b", lasts="1h"))
+    one, two = promised(fleet, "lab/first"), promised(fleet, "lab/second")
+    assert (one.confidence, start_of(fleet, "lab/first")) == ("conservative", "35m")
+    assert [cut.run for cut in one.forecast.remedies] == ["lab/long"]
+    assert (two.confidence, start_of(fleet, "lab/second"), two.forecast.remedies) == ("projected", "95m", ())
+    fleet.later("5m")
+    replanned(fleet)
+    assert promised(fleet, "lab/second") == two, "and stays where it is"
+    fleet.later("10m")
+    fleet.leave("lab/long")
+    assert cuts(fleet) == [("Lottery", "lab/long", 8)]
+    later = promised(fleet, "lab/second")
+    assert (later.confidence, start_of(fleet, "lab/second")) == ("conservative", "50m"), "no promise is in the way now"
+
+
 def test_a_conservative_start_does_not_recede_when_it_is_forecast_again() -> None:
     fleet = Fleet(node("n0"), budget("a"), budget("b"), policy=Policy(patience="1h"))
     fleet.start(run("long", 8, owner="org:a", elastic=elastic(4, 8, 4)))
@@ -879,3 +899,14 @@ def test_a_start_whose_machines_fail_while_they_are_freed_is_planned_anew() -> N
     fleet.later("5m")
     fleet.apply(node("n9"))
     assert fleet.leases("lab/w")[0].node == "n9"
+
+
+def test_room_that_the_end_of_a_window_makes_is_there_at_that_very_instant() -> None:
+    """(Found by a soak: the auditor took it to be there a microsecond later, and blamed who started beside it.)"""
+    window = budget("a", envelope("main", 64, end="1h"))
+    fleet = Fleet(*nodes("n", 1), window, budget("b"), policy=Policy(patience="1000h", lookahead="0s"), secret="x")
+    fleet.start(run("w", 7, owner="org:a"))
+    fleet.apply(run("t", 6, owner="org:b", lasts="1h"))
+    assert start_of(fleet, "lab/t") == "60m"
+    fleet.start(run("p", 1, owner="org:b", lasts="8h"))
+    assert start_of(fleet, "lab/t") == "60m"

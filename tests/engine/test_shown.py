@@ -7,6 +7,7 @@ from typing import Any
 from tenure.api.meta import to_wire
 from tenure.api.run import Run
 from tenure.engine import Apply, State, render
+from tenure.engine.words import Words
 from tenure.facts import Cut, Fact, Froze, Reservation, Resolved, Segment
 from tenure.shell.home import Home, rebuild
 from tenure.shell.store import MemoryStore
@@ -149,6 +150,26 @@ def test_the_reason_is_told_in_the_numbers_of_now() -> None:
     assert render.reservation(state, other, now=START).status.message == "old numbers"
     over = released(one, SOON)
     assert render.reservation(state, over, now=START).status.message == over.message
+
+
+def test_a_waiting_run_is_told_what_its_reservation_says_where_that_is_newer() -> None:
+    def told(**says: str) -> tuple[str, str]:
+        state = world(decide=True)
+        state.fold(put(reservation(START, SOON, **says)), START)
+        item = shown(state, "train")
+        [admitted] = [mark for mark in item.status.conditions if mark.type == "Admitted"]
+        assert (admitted.reason, admitted.message.startswith("us-west/gpu-a has 0 free")) == ("NoCapacity", True)
+        return Words(state, now=START).told(state.runs["rai/train"])[0], item.status.message
+
+    assert told(reason="NoCapacity", message="old numbers") == (
+        "NoCapacity",
+        "us-west/gpu-a has 0 free GPUs of the 16 that are needed.",
+    )
+    newer = "There is room now, but to start would delay rai/b, which is reserved for 2025-11-01T00:30:00Z."
+    assert told(reason="Protected", message=newer) == ("Protected", newer)
+    due = "The start of rai/train is due: what it needs on west is held for it."
+    assert told(state="Active", reason="Activated", message=due) == ("Activated", due)
+    assert told(state="Blocked", reason="NoStartInSight", message="None in sight.")[1] == "None in sight."
 
 
 # --- the run's own status -----------------------------------------------------------------------------------------

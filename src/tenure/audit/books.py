@@ -38,13 +38,15 @@ ENGAGED = ("Starting", "Running", "Stopping")
 
 @dataclass(slots=True)
 class Holding:
-    """An open lease, with where its node was when it opened."""
+    """An open lease, with where its node is."""
 
     lease: Lease
     place: Place
     since: Instant
     ending: str = ""
     """The reason it will close with, once a stop was decided."""
+    asked: int = 0
+    """The number of the entry that decided the stop."""
     entry: int = 0
     """The number of the entry that opened it."""
     extra: bool = False
@@ -82,8 +84,6 @@ class RunBook:
     """The group that each (attempt, rank) was given to."""
     groups: dict[int, set[int]] = field(default_factory=dict)
     """Group indexes that each attempt has used."""
-    places: dict[tuple[int, str], Place] = field(default_factory=dict)
-    """Where a node was when a lease of an attempt last opened there."""
 
     @property
     def is_engaged(self) -> bool:
@@ -118,6 +118,8 @@ class Books:
         self.runs: dict[str, RunBook] = {}
         self.engaged: set[str] = set()
         self.leases: dict[str, Holding] = {}
+        self.leaving: dict[str, None] = {}
+        """Open leases for which a stop was decided."""
         self.closed: set[str] = set()
         self.pods: dict[str, PodBook] = {}
         self.slots: dict[SlotKey, Slot] = {}
@@ -166,11 +168,27 @@ class Books:
 
     def put_node(self, node: Node, *, at: Instant) -> None:
         book = self.nodes.setdefault(node.metadata.name, NodeBook())
+        moved = book.node is None or place_of(book.node, self.policy) != place_of(node, self.policy)
         book.node = node
+        if moved:
+            self._note_places(node.metadata.name)
         if is_ready(node):
             book.unready_since = None
         elif book.unready_since is None:
             book.unready_since = at
+
+    def put_policy(self, policy: Policy) -> None:
+        same = policy.topology_labels == self.policy.topology_labels
+        self.policy = policy
+        for name in () if same else sorted(self.nodes):
+            self._note_places(name)
+
+    def _note_places(self, name: str) -> None:
+        """A node lies elsewhere now, by its labels, and so does all that is on it."""
+        node = self.node(name)
+        for holding in self.leases.values():
+            if holding.lease.node == name and node is not None:
+                holding.place = place_of(node, self.policy)
 
     def node(self, name: str) -> Node | None:
         book = self.nodes.get(name)
@@ -234,9 +252,6 @@ class Books:
         node = self.node(lease.node)
         place = place_of(node, self.policy) if node else NOWHERE
         run = self.run(lease.run_key)
-        if lease.reason == "Refund":  # nothing moved, whatever was relabelled since
-            place = run.places.get((lease.attempt, lease.node), place)
-        run.places[lease.attempt, lease.node] = place
         holding = self.leases[lease.key] = Holding(lease, place, since=at, entry=self.entry, extra=extra)
         run.leases[lease.key] = holding
         run.groups.setdefault(lease.attempt, set()).add(lease.group)
@@ -252,7 +267,9 @@ class Books:
     def end(self, key: str, reason: str) -> None:
         """A stop was decided for an open lease."""
         holding = self.leases[key]
+        holding.asked = holding.asked if holding.ending else self.entry
         holding.ending = reason
+        self.leaving[key] = None
         self.envelopes[holding.lease.budget, holding.lease.envelope].leave(key)
 
     def ask_to_leave(self, pods: Iterable[str]) -> None:
@@ -263,6 +280,7 @@ class Books:
     def close(self, key: str, *, reason: str, end: Instant, at: Instant) -> None:
         """Close an open lease. An end outside of the lease's life is not believed."""
         holding = self.leases.pop(key)
+        self.leaving.pop(key, None)
         if reason == "ReclaimedBySpare" and holding.lease.role == "Borrowed":
             self._give_way(holding.lease)
         lease, end = holding.lease, min(max(end, holding.since), at)

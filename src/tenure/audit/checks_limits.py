@@ -311,7 +311,7 @@ class LimitWatch:
         if self._books.policy.on_budget_shortage == "Coast":
             return FOREVER
         dues = [self._due[limit.key][0] for limit in self._by_envelope.get(envelope, ()) if limit.key in self._due]
-        return min(dues, default=FOREVER)
+        return min(dues, default=FOREVER + 1) - 1  # a limit is crossed the instant after it is reached
 
     def could_pay(self, envelope: EnvelopeKey, *, gpus: int, length: Micros, at: Instant) -> bool:
         """Whether hours, caps and lending leave this much, for all that can be seen. Lending is taken to be meant."""

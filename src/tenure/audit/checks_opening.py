@@ -99,6 +99,7 @@ def _faults(new: Opening) -> Faults:
     else:
         if not (lease.reason == "Refund" and new.before):  # what changes hands stays where it is
             yield from _node(new, node)
+        if not new.before:
             yield from _wanted_here(new, node, run)
     if continues(lease, new.before):
         return

@@ -20,9 +20,14 @@ against its claim on a node only leases count that opened after it was made.
 
 **What is moved**: a start that moves later, or a reservation that is Blocked, has a reason in its record; and
 where, but for leases admitted after the claim by those who stand behind it, the old plan would still fit on every
-node and in every envelope, those leases are the cause. Backfill that overstays is such a lease: it is to be cut at
-the activation, not to be waited for. An edit of the run, or another width, is a cause of its own; so is money that
-hours or caps withhold; and a run that was itself cut cuts nobody, and waits.
+node and in every envelope, for as long as it was to last, those that are in the way at its start are the cause.
+Backfill that overstays is such a lease: it is to be cut at the activation, not to be waited for. Only where its pods do
+not stop is there nothing more to do: once the start has come, pods that an earlier entry asked to leave count as being
+there. An earlier promise that is late lasts that much longer, and what is held for a run that is being started (Active,
+since before) is held against everybody; a plan that counts on cuts counts on none of those who came by an earlier
+promise since. An edit of the run,
+or another width, is a cause of its own; so is an earlier promise that begins in the midst of the old plan, and money
+that hours or caps withhold; and a run that was itself cut cuts nobody, and waits.
 
 **What stands**, on a settled world: no Pending reservation has a start that is past.
 
@@ -40,7 +45,7 @@ from tenure.audit.accounts import EnvelopeKey, window_of
 from tenure.audit.books import Books, Holding, Order
 from tenure.audit.checks_limits import LATE, LimitWatch
 from tenure.audit.invariants import RESERVATION
-from tenure.audit.places import capacity_of, refusal
+from tenure.audit.places import capacity_of, place_of, refusal
 from tenure.audit.report import Value, Violation, listed, moment
 from tenure.facts import Lease, Reservation, Segment
 from tenure.units import FOREVER, Instant, parse_duration
@@ -67,8 +72,10 @@ class Claim(NamedTuple):
     """It needs no cuts: what holds GPUs now and does not end in time was counted when it was planned."""
     active: bool
 
-    def is_on(self, at: Instant) -> bool:
-        return self.start <= at < self.until
+    def is_on(self, at: Instant, *, now: Instant) -> bool:
+        """Who has not started by now will be over later, by as many times as it was to last."""
+        late, lasts = max(0, now - self.start), max(1, self.until - self.start)
+        return self.start <= at < self.until + late // lasts * lasts
 
 
 Crowd = tuple[Claim, int, Container[str]]
@@ -94,6 +101,9 @@ class ReservationWatch:
         """Of runs that have a promise, or had one when they started, or started without."""
         self._turn = 0
         """The last promise that was made."""
+        self._served: dict[str, dict[Pot, Claim]] = {}
+        """By run, what was held for those whom the last entry that did so started from Active."""
+        self._served_by = 0
 
     # --- a record ---------------------------------------------------------------------------------------------
 
@@ -110,6 +120,7 @@ class ReservationWatch:
         elif new.state != "Released":
             self._ranks.pop(key, None)
         if new.state in ("Released", "Canceled"):
+            self._serve(old, claims, at=at)
             self._books.reservations.pop(key, None)
             self._books.reservations_by_name.pop(new.key, None)
         else:
@@ -124,6 +135,12 @@ class ReservationWatch:
             if not self._claims[pot]:
                 del self._claims[pot]
         return claims
+
+    def _serve(self, old: Reservation | None, claims: dict[Pot, Claim], *, at: Instant) -> None:
+        if self._served_by != self._books.entry:
+            self._served, self._served_by = {}, self._books.entry
+        if old is not None and _is_held(old, at=at):
+            self._served[old.run_key] = claims
 
     def _claim(self, one: Reservation, before: dict[Pot, Claim]) -> None:
         order, plan = (2 * one.turn, self._books.order_of(one.run_key)), one.plan
@@ -214,7 +231,7 @@ class ReservationWatch:
             late = {
                 one.lease.key: _gpus(one) for one in held if ends[one.lease.key] > then and self._is_late(one, claim)
             }
-            others = {one for one in ahead if one.is_on(then) and one.order <= claim.order}
+            others = {one for one in ahead if one.is_on(then, now=at) and one.order <= claim.order}
             yield claim, sum(late.values()) + sum(one.gpus for one in others | {claim}), late
 
     def _is_behind(self, pot: Pot, claim: Claim, new: Holding) -> bool:
@@ -238,34 +255,78 @@ class ReservationWatch:
         life = self._books.run(before.run_key).life
         if life.cut or after.plan.width not in (before.plan.width, 0) or self._lacks_money(before, at=at):
             return
+        if self._is_relabelled(before):
+            return
         culprits: set[str] = set()
         for pot, claim in delay.claims.items():
             then = max(claim.start, at)
-            held = self._held(pot)
+            room, held = self._capacity(pot, then), self._held(pot)
             ends = self._ends(held, now=at)
-            staying = [one for one in held if ends[one.lease.key] > then]
-            late = [one for one in staying if self._is_late(one, claim)]
-            others = [one for one in self._claims.get(pot, {}).values() if one.order < claim.order and one.is_on(then)]
-            need = claim.gpus + sum(one.gpus for one in others)
-            need += sum(_gpus(one) for one in staying if one not in late) if claim.firm else 0
-            room = self._capacity(pot, then)
-            if need > room:
+            late = [
+                one for one in held if self._is_late(one, claim) and not self._was_held(pot, one.lease.run_key, held)
+            ]
+            needs = self._needs(pot, claim, [one for one in held if one not in late], ends, then=then, at=at)
+            late = [one for one in late if ends[one.lease.key] > then]
+            if max(needs.values()) > room or needs[then] + self._stuck(pot, claim, late, at=at) > room:
                 return
-            if need + sum(_gpus(one) for one in late) > room:
+            if needs[then] + sum(_gpus(one) for one in late) > room:
                 culprits.update(one.lease.key for one in late)
         if culprits:
             message = "is delayed by work admitted after it"
             expected = f"a start at {moment(before.plan.start or 0)}"
             yield _violation(before, message, at=at, expected=expected, found=listed(sorted(culprits)))
 
+    def _needs(
+        self, pot: Pot, claim: Claim, before: list[Holding], ends: Mapping[str, Instant], *, then: Instant, at: Instant
+    ) -> dict[Instant, int]:
+        """What an old claim would need of a pot, with those who came before it: where it was to start, and wherever an
+        earlier promise begins while it was to last. One that counts on cuts counts on none of those who came by an
+        earlier promise since; and what is held for somebody who is being started is held against everybody."""
+        claims = self._claims.get(pot, {}).values()
+        others = [one for one in claims if one.order < claim.order or self._is_held(one, at=at)]
+        there = [one for one in before if claim.firm or self._came_since(one, claim)]
+        needs = {}
+        for instant in {then, *(one.start for one in others if then < one.start < claim.until)}:
+            needs[instant] = claim.gpus + sum(one.gpus for one in others if one.is_on(instant, now=at))
+            needs[instant] += sum(_gpus(one) for one in there if ends[one.lease.key] > instant)
+        return needs
+
+    def _stuck(self, pot: Pot, claim: Claim, late: list[Holding], *, at: Instant) -> int:
+        """GPUs of those who, though the start has come, are still there, and pay, though an earlier entry asked them to
+        leave: there is no more to be done about them. With those who were let in since and may stay, if these are in
+        the way, or what is held for whoever waits for them. A stop that is only decided now is no excuse, nor who
+        overstays, nor who starts now."""
+        before, claims = self._books.entry, self._claims.get(pot, {}).values()
+        leaving = (self._books.leases[key] for key in self._books.leaving) if claim.start <= at else ()
+        gone = [one for one in leaving if pot in _pots_of(one.lease) and one.asked < before]
+        if not gone and not any(one.order > claim.order and self._is_held(one, at=at) for one in claims):
+            return 0
+        stay = (one for one in late if one.entry < before and (self._declared(one) or FOREVER) > at)
+        return sum(map(_gpus, (*gone, *stay)))
+
+    def _is_held(self, claim: Claim, *, at: Instant) -> bool:
+        return claim.active and _is_held(self._books.reservations[claim.run], at=at)
+
+    def _was_held(self, pot: Pot, run: str, held: list[Holding]) -> bool:
+        """Whether all that a run has of a pot was held for it until it started, in this entry."""
+        claim = self._served.get(run, {}).get(pot) if self._served_by == self._books.entry else None
+        return claim is not None and sum(_gpus(one) for one in held if one.lease.run_key == run) <= claim.gpus
+
     def _is_late(self, one: Holding, claim: Claim) -> bool:
         """Whether a lease belongs to work that was admitted after the claim, by somebody who stands behind it."""
         run = one.lease.run_key
         if run == claim.run:
             return False
-        if one.extra:
-            return one.entry >= claim.entry
-        return self._books.run(run).entered >= claim.entry and self._rank(run) > claim.order
+        return self._came_since(one, claim) and (one.extra or self._rank(run) > claim.order)
+
+    def _came_since(self, one: Holding, claim: Claim) -> bool:
+        return (one.entry if one.extra else self._books.run(one.lease.run_key).entered) >= claim.entry
+
+    def _is_relabelled(self, one: Reservation) -> bool:
+        """Whether a node of the plan lies in another domain by now: it may not be what its run asks for any more."""
+        nodes = (self._books.node(share.node) for share in one.plan.shares)
+        places = {str(place_of(node, self._books.policy)) for node in nodes if node is not None}
+        return not places <= set(one.plan.domains)
 
     def _lacks_money(self, one: Reservation, *, at: Instant) -> bool:
         """Whether hours or caps withhold what the plan counted on."""
@@ -356,6 +417,11 @@ def _is_delayed(old: Reservation, new: Reservation) -> bool:
         return False
     late = LATE if new.state == "Active" else 0
     return new.state == "Blocked" or new.plan.start is None or new.plan.start > old.plan.start + late
+
+
+def _is_held(one: Reservation, *, at: Instant) -> bool:
+    """Whether something was held for a run already before this instant, until those have left who gave way for it."""
+    return one.state == "Active" and one.activated is not None and one.activated < at
 
 
 def _takes(one: Reservation) -> dict[Pot, int]:

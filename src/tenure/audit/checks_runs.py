@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from tenure.api.policy import Policy
 from tenure.api.run import Run, RunSpec
@@ -21,6 +22,7 @@ from tenure.facts import Lease, Phase
 from tenure.units import Instant, parse_duration
 
 Faults = Iterator[tuple[Invariant, str, Value, Value]]
+_T = TypeVar("_T")
 
 
 @dataclass(slots=True)
@@ -30,6 +32,8 @@ class Turn:
     phase_before: Phase
     grown_before: Instant | None = None
     opened: list[Lease] = field(default_factory=list)
+    placed: set[str] = field(default_factory=set)
+    """Of those, the ones that are on GPUs which the run did not hold just before."""
     reused: set[int] = field(default_factory=set)
     """Groups that it opens as if they were new, and that its attempt had before."""
     _claims: dict[str, Counter[tuple[EnvelopeKey, bool]]] = field(default_factory=dict)
@@ -58,6 +62,7 @@ def run_after(key: str, book: RunBook, turn: Turn, *, policy: Policy, at: Instan
     """After an entry that touched the run."""
     yield from _violations(key, _transition(book, turn), at=at)
     yield from _violations(key, _growth(book, turn, policy=policy, at=at), at=at)
+    yield from _violations(key, _together(book, turn), at=at)
     yield from run_standing(key, book, at=at)
 
 
@@ -152,7 +157,6 @@ def _standing(book: RunBook) -> Faults:
         yield from _holds_nothing(book, "is Pending", rule=GANG)
     elif phase in AT_WORK:
         yield from _whole(book, book.run.spec)
-        yield from _together(book, book.run)
         yield from _ranks(book, book.run)
 
 
@@ -224,19 +228,30 @@ def _groups(groups: Counter[int], spec: RunSpec) -> Faults:
 # --- I7: places and ranks -----------------------------------------------------------------------------------
 
 
-def _together(book: RunBook, run: Run) -> Faults:
-    places = sorted({(holding.lease.group, holding.place) for holding in book.leases.values()})
-    per_group = Counter(group for group, _ in places)
-    for group, count in sorted(per_group.items()):
-        if count > 1:
-            where = listed(place for index, place in places if index == group)
-            yield DOMAIN, f"spreads group {group} over domains", "one domain", where
-    clusters = sorted({place.cluster for _, place in places})
-    if len(clusters) > 1:
-        yield DOMAIN, "spans several clusters", "one cluster", listed(clusters)
-    domains = sorted({place for _, place in places})
-    if not run.spec.locality.allow_cross_group_spread and len(domains) > 1:
-        yield DOMAIN, "spreads over domains without allowCrossGroupSpread", "one domain", listed(domains)
+def _together(book: RunBook, turn: Turn) -> Faults:
+    """What a run takes lies where its group is, as nodes are labelled now; a new group lies in one domain. A node that
+    is relabelled takes its leases with it, and that is nobody's fault."""
+    come = [one for key, one in book.leases.items() if key in turn.placed]
+    here = [one for key, one in book.leases.items() if key not in turn.placed]
+    if not come or book.run is None:
+        return
+    for group in sorted({one.lease.group for one in come}):
+        there = {one.place for one in here if one.lease.group == group}
+        taken = {one.place for one in come if one.lease.group == group}
+        if _apart(taken, there):
+            yield DOMAIN, f"spreads group {group} over domains", "one domain", listed(sorted(taken | there))
+    clusters, old = ({one.place.cluster for one in some} for some in (come, here))
+    if _apart(clusters, old):
+        yield DOMAIN, "spans several clusters", "one cluster", listed(sorted(clusters | old))
+    domains, held = ({one.place for one in some} for some in (come, here))
+    if not book.run.spec.locality.allow_cross_group_spread and _apart(domains, held):
+        found = listed(sorted(domains | held))
+        yield DOMAIN, "spreads over domains without allowCrossGroupSpread", "one domain", found
+
+
+def _apart(taken: set[_T], there: set[_T]) -> bool:
+    """Whether what is taken is somewhere else than what is there, or, with nothing there, in several places."""
+    return not taken <= there if there else len(taken) > 1
 
 
 def _ranks(book: RunBook, run: Run) -> Faults:

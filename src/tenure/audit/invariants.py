@@ -92,8 +92,9 @@ DOMAIN = Invariant(
     number=7,
     name="I7-domain-and-ranks",
     says="Each group lies in one domain; ranks are unique, and dense for fixed runs.",
-    how="Region, cluster and fabric domain of the nodes of a group, as labelled when each lease opened, are "
-    "the same; a run stays in one cluster, and in one domain without `allowCrossGroupSpread`. Nothing "
+    how="What opens for a group lies in a domain (region, cluster, fabric domain) in which the group is, as nodes are "
+    "labelled then, and a new group in one; a run stays in its cluster, and in its domain without "
+    "`allowCrossGroupSpread`. Who relabels a node takes along what is on it. Nothing "
     "opens on a cordoned, unready, tainted, failed or unlabelled node, or outside `locality.selector`. "
     "Ranks of an attempt's pods; a rank stays with its group.",
 )
@@ -108,7 +109,9 @@ RESERVATION = Invariant(
     "that is past, and when its payer's hours or window run out; a `conservative` reservation counts on cuts, so on "
     "its nodes only leases count that were admitted after it. A start that moves later, or is Blocked, has a reason "
     "in its record, and the old plan must not still fit but for work admitted after it, overstayed backfill "
-    "included. A promise never changes, and a run has one reservation. On a settled world no Pending one is past its "
+    "included; pods that were asked to leave before and are still there when the start has come are a cause, and so "
+    "is what is held for a run that is being started. A promise never changes, and a run has one reservation. On a "
+    "settled world no Pending one is past its "
     "start. Hours that a reservation will need are not counted.",
 )
 CUT = Invariant(

@@ -103,7 +103,7 @@ class Taker:
             case Removed():
                 return self._remove(fact, touched)
             case PutPolicy():
-                books.policy = fact.policy
+                books.put_policy(fact.policy)
             case Opened():
                 return self._open(fact.lease, touched)
             case Ending():
@@ -199,6 +199,8 @@ class Taker:
             self._waiting.starts(lease.run_key)
         touched.acts.open(lease, leaving={touched.leaving.get(one.key, "") for one in before})
         turn.opened.append(lease)
+        if not before:
+            turn.placed.add(lease.key)
         touched.lease(lease)
         if not continues(lease, before):
             found += self._limits.claim(lease, undeclared=turn.claim(lease), at=touched.at)

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from tenure.draw import ReservationRef, Result
 from tenure.engine import cuts, promise, resolver
+from tenure.engine.books import FundKey
 from tenure.engine.cuts import Proposal, Scope, Trial
 from tenure.engine.forecast import Search, slice_of, world_at
 from tenure.engine.future import Future
@@ -69,15 +70,26 @@ class Target:
     ) -> None:  # fmt: skip
         self.state, self.row, self.domains, self.now, self.at = state, row, domains, now, at
         self.shape = row.demand.shape(row.demand.widths[-1])
-        here = _nodes(state, row.demand.flavor, domains)
+        state.look_ahead(now)  # before anything is laid out: what time brings is not to be mistaken for what is tried
+        here = frozenset(_nodes(state, row.demand.flavor, domains))
         nodes = frozenset(node for node in here if not _spoken_for(state, row, node, at=at))
         self.scope = Scope(nodes=nodes, spare=frozenset((row.key,)),
-                           also=frozenset(_overdue(state, paid, at=at) if paid else ()))  # fmt: skip
+                           also=frozenset(_overdue(state, paid, here, at=at) if paid else ()))  # fmt: skip
         self._laid: tuple[Trial, World] | None = None
+        self._plan: Plan | None = None
 
     def enough(self, trial: Trial) -> bool:
         """Whether the run fits and can be paid. That its groups find room is asked first: it costs much less."""
-        return self.deficit(trial) == 0 and isinstance(self.plan(trial), Plan)
+        plan = self.plan(trial) if self.deficit(trial) == 0 else None
+        self._plan = plan or self._plan
+        return plan is not None
+
+    @property
+    def found(self) -> Plan:
+        """The plan with which it was enough the last time: whoever looks for the first point that is enough ends there.
+        Asked anew it would have to be the same; nobody needs to rely on that."""
+        assert self._plan is not None, "something was enough"
+        return self._plan
 
     def deficit(self, trial: Trial | None = None) -> int:
         """GPUs of groups that find no room in these domains."""
@@ -93,16 +105,9 @@ class Target:
         return left.gpus
 
     def plan(self, trial: Trial | None = None) -> Plan | None:
-        with self.state.horizon.without(trial.gone if trial else ()):  # who is overdue gives its money back as well
+        with self.state.horizon.unpaid(trial.gone if trial else ()):  # who is overdue gives its money back as well
             plan = make_plan(self._world(trial), self.row.demand, now=self.at)
         return plan if isinstance(plan, Plan) else None
-
-    def plan_after(self, found: tuple[Cut, ...]) -> Plan | None:
-        """The plan once these cuts are made."""
-        with Trial(self.state, self.scope) as trial:
-            trial.cuts.extend(found)
-            trial.go(len(found))
-            return self.plan(trial)
 
     def _world(self, trial: Trial | None) -> World:
         """The world of a trial is made once, and then follows what the trial lays out and takes back."""
@@ -123,9 +128,7 @@ class Target:
         proposal = cuts.resolve(self.state, self.scope, self.enough, now=self.at, lead=lead, today=self.now)
         if proposal is None:
             return None
-        plan = self.plan_after((*proposal.cuts, *proposal.victims))
-        assert plan is not None, "what was enough is enough"
-        return Way(self.domains, self.scope, proposal, plan, self.deficit())
+        return Way(self.domains, self.scope, proposal, self.found, self.deficit())
 
 
 # --- planning on cuts -----------------------------------------------------------------------------------------------
@@ -137,12 +140,15 @@ def promise_cuts(
     """Promise a start after the notice that others get before cuts; False if none would help, or this run may not ask
     for any. Once promised it does not recede.
 
-    Older reservations may be in the way for a while, and are not to be cut: then it is when they are over.
+    Older reservations may be in the way for a while, and are not to be cut: then it is when they are over, if somebody
+    has to give way even then.
     """
     old = promise.of(turn, row)
     stands = old if old is not None and (old.confidence, old.state) == ("conservative", "Pending") else None
     for start in () if not may_cut(row) else _starts(turn, row, stands, paid=paid):
         way = cheapest(turn.state, row, stands, now=turn.now, start=start) if start < before else None
+        if way is not None and stands is None and not (way.proposal.cuts or way.proposal.tokens):
+            return False  # nobody has to give way for it: a projection, however far ahead
         if way is not None:
             slice_ = slice_of(way.plan, at=start, duration=row.demand.duration)
             forecast = forecast_of(turn.state, row, way, slice_, old, now=turn.now, start=start)
@@ -300,6 +306,7 @@ def resolve(turn: Turn, row: RunRow, one: Reservation) -> bool:
     if not may_cut(row) or not domains:
         return False
     way = Target(turn.state, row, domains, now=turn.now, at=turn.now, paid=one.plan).way(lead=_lead(turn))
+    way = _narrowed(turn.state, row, one, way, now=turn.now)
     if way is None:
         return False
     hindered = make_room(turn, row, one, way, trigger="Activation")
@@ -328,15 +335,17 @@ def make_room(turn: Turn, row: RunRow, one: Reservation, way: Way, *, trigger: T
 
 
 def way_now(state: State, row: RunRow, one: Reservation, *, now: Instant) -> Way | None:
-    """The room that could be made for a waiting run at this instant: where it is planned, or where it costs least.
-
-    What is cut is cut in the domains that the plan then uses, and nowhere else.
-    """
-    lead = parse_duration(state.policy.activation_lead)
+    """The room that could be made for a waiting run at this instant: where it is planned, or where it costs least."""
     with only_earlier(state, row):
         way = cheapest(state, row, one, now=now, start=now, paid=one.plan)
-        while way is not None and (used := parse_domains(way.plan.verdict.domains)) != way.domains:
-            way = Target(state, row, used, now=now, at=now, paid=one.plan).way(lead=lead)
+        return _narrowed(state, row, one, way, now=now)
+
+
+def _narrowed(state: State, row: RunRow, one: Reservation, way: Way | None, *, now: Instant) -> Way | None:
+    """What is cut is cut in the domains that the plan then uses, and nowhere else."""
+    lead = parse_duration(state.policy.activation_lead)
+    while way is not None and (used := parse_domains(way.plan.verdict.domains)) != way.domains:
+        way = Target(state, row, used, now=now, at=now, paid=one.plan).way(lead=lead)
     return way
 
 
@@ -351,14 +360,12 @@ def drawn(turn: Turn, froze: Froze, result: Result) -> None:
     with only_earlier(state, row):
         target = Target(state, row, parse_domains(one.plan.domains), now=turn.now, at=turn.now, paid=one.plan)
         found = cuts.outcome(state, target.scope, result.order, target.enough, now=turn.now, lead=_lead(turn))
-        plan = None if found is None else target.plan_after(found)
     if found is None:
         later = msgspec.structs.replace(one.plan, start=turn.now + _lead(turn))
         promise.plan(turn, row, later, "conservative", Reason(code="NoStartInSight"), why="the draw freed too little")
         state.agenda.run_changed(row.key)
         return
-    assert plan is not None, "what was enough is enough"
-    held = promise.hold(turn, one, slice_of(plan, at=turn.now, duration=row.demand.duration))
+    held = promise.hold(turn, one, slice_of(target.found, at=turn.now, duration=row.demand.duration))
     _carry_out(turn, held, found, trigger=froze.trigger, deficit=froze.intent.deficit, froze=froze, result=result)
 
 
@@ -384,7 +391,11 @@ def is_awaited(state: State, one: Reservation) -> bool:
     if f"Reservation/{one.key}" in state.draws:
         return True
     flavor, domains = state.runs[one.run_key].demand.flavor, parse_domains(one.plan.domains)
-    return any(lease.key in state.ending for node in _nodes(state, flavor, domains) for lease in state.leases_on(node))
+    if any(lease.key in state.ending for node in _nodes(state, flavor, domains) for lease in state.leases_on(node)):
+        return True
+    payers = _payers(state, one.plan)  # who overstayed elsewhere gave way as well, for its money
+    gone = (state.leases[key] for key, reason in state.ending.items() if reason == "Overstay")
+    return any((lease.budget, lease.envelope) in payers for lease in gone)
 
 
 # --- places ---------------------------------------------------------------------------------------------------------
@@ -396,13 +407,20 @@ def parse_domains(names: tuple[str, ...]) -> Domains:
     return frozenset(((region, cluster), fabric) for region, cluster, fabric in parts)
 
 
-def _overdue(state: State, plan: Slice, *, at: Instant) -> Iterator[str]:
-    """Backfilled runs that overstay on money that a plan counts on."""
-    funds = [state.books.funds[one.budget, one.envelope] for one in plan.segments]
-    payers = {fund.key for one in funds for fund in (one, *(member for cap in one.caps for member in cap.funds))}
+def _overdue(state: State, plan: Slice, here: frozenset[str], *, at: Instant) -> Iterator[str]:
+    """Backfilled runs that overstay on what a plan counts on: its money, or its nodes, of these. Also where others hold
+    GPUs of the same node: who overstays is protected by nobody, and what is theirs is left to them."""
+    nodes = here & {share.node for share in plan.shares}
+    payers = _payers(state, plan)
     found = (state.leases[key] for key in state.horizon.overdue)
     leases = (lease for lease in found if state.runs[lease.run_key].overstays(at))
-    yield from (lease.run_key for lease in leases if (lease.budget, lease.envelope) in payers)
+    yield from (one.run_key for one in leases if one.node in nodes or (one.budget, one.envelope) in payers)
+
+
+def _payers(state: State, plan: Slice) -> set[FundKey]:
+    """The envelopes that a plan counts on, and those that share a cap with them."""
+    funds = [state.books.funds[one.budget, one.envelope] for one in plan.segments]
+    return {fund.key for one in funds for fund in (one, *(member for cap in one.caps for member in cap.funds))}
 
 
 def _spoken_for(state: State, row: RunRow, node: str, *, at: Instant) -> bool:
@@ -438,4 +456,4 @@ def only_earlier(state: State, row: RunRow) -> Iterator[None]:
 
 def _nodes(state: State, flavor: str, domains: Domains) -> Iterator[str]:
     for location, fabric in domains:
-        yield from state.horizon.place(flavor, location, 1).rows.get(fabric, ())
+        yield from state.horizon.place(flavor, location).rows.get(fabric, ())

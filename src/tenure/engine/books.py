@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from tenure.api.budget import Budget, Envelope
 from tenure.api.owners import matches as owner_matches
 from tenure.engine.demand import Selector
-from tenure.facts import Lease
+from tenure.facts import Lease, Warned
 from tenure.units import FOREVER, HOUR, GpuMicros, Instant, parse_time
 
 Place = tuple[str | None, str | None, Selector]
@@ -31,6 +31,8 @@ FundKey = tuple[str, str]
 """(budget, envelope)"""
 Limit = tuple[str, str, str]
 """(budget, "envelope" or "cap", its name)"""
+Crossing = Literal["gpus", "hours"]
+"""Which limit was crossed."""
 
 
 class Meter:
@@ -256,6 +258,8 @@ class Books:
         self._of_owner: dict[tuple[str, str], dict[FundKey, Fund]] = {}
         self.accounts: dict[tuple[FundKey, tuple[Instant, Instant]], tuple[int, int, int, set[str]]] = {}
         """What was spent in windows that are no longer in force: total, lent, spare, and the notices that went out."""
+        self.crossed: dict[tuple[Limit, Crossing], Instant] = {}
+        """Since when an envelope or a cap has been above its limit; it counts for as long as it is."""
 
     # -- facts --
 
@@ -329,6 +333,20 @@ class Books:
                 one.lowered = None
                 self._keep_lowered(one)
 
+    def warned(self, fact: Warned, *, at: Instant) -> Fund | None:
+        """A notice went out. That hours are spent was so when they were, however late it is said."""
+        one: Fund | Cap | None
+        if fact.cap:
+            self.cap_warned.setdefault((fact.budget, fact.cap), set()).add(fact.mark)
+            one = next((cap for cap in self.caps.get(fact.budget, ()) if cap.key[1] == fact.cap), None)
+        else:
+            one = self.funds[fact.budget, fact.envelope]
+            one.warned.add(fact.mark)
+        if one is not None and fact.mark == "exhausted":
+            since = max(fund.since for fund in one.funds)
+            self.crossed.setdefault((one.limit, "hours"), min(at, max(one.exhausts(), since)))
+        return one if isinstance(one, Fund) else None
+
     def reopen(self, lease: Lease, *, at: Instant) -> None:
         """Take back that a lease was closed at this instant: a question was asked in between, and nothing happened."""
         fund = self.funds[lease.budget, lease.envelope]
@@ -355,12 +373,34 @@ class Books:
             was_short, bounds = before.get((type(one), one.key), (False, None))
             if isinstance(one, Cap) and bounds is not None and bounds.hours != one.hours:
                 one.warned.clear()  # as with envelopes: another limit is other news
+            self._note_crossing(one, bounds, at=at)
             if not one.short(at):
                 one.lowered = None
             elif not was_short or bounds is None or one.bounds.below(bounds):
                 one.lowered = at
                 one.warned -= {"lowered", "custodian"}
             self._keep_lowered(one)
+
+    def _note_crossing(self, one: Fund | Cap, before: Bounds | None, *, at: Instant) -> None:
+        """An edit puts a limit below its use, or leaves it there, or takes it above."""
+        gpus = one.concurrency
+        if gpus is None or one.used <= gpus:
+            self.crossed.pop((one.limit, "gpus"), None)
+        elif before is not None and (before.gpus is None or one.used <= before.gpus):
+            self.crossed[one.limit, "gpus"] = at
+        else:
+            self.crossed.setdefault((one.limit, "gpus"), at)
+        if one.hours is None or sum(fund.total.used(at) for fund in one.funds) <= one.hours:
+            self.crossed.pop((one.limit, "hours"), None)
+        elif before is None or before.hours is None or (one.limit, "hours") not in self.crossed:
+            self.crossed[one.limit, "hours"] = at
+
+    def over(self, one: Fund | Cap, which: Crossing, *, now: Instant) -> Instant:
+        """Since when it has been over a limit that it is over now."""
+        found = self.crossed.get((one.limit, which))
+        if found is not None:
+            return found
+        return min(now, one.exhausts()) if which == "hours" else now  # nobody has driven since
 
     def _keep_lowered(self, one: Fund | Cap) -> None:
         if isinstance(one, Cap) and one.lowered is not None:

@@ -40,7 +40,7 @@ class Scope(Struct, frozen=True):
     spare: frozenset[str] = frozenset()
     """Runs that are never touched."""
     also: frozenset[str] = frozenset()
-    """Backfilled runs that overstay elsewhere, on money that is needed here."""
+    """Backfilled runs that overstay elsewhere, on money that is needed here, or on nodes that others have a part of."""
 
     def holds(self, lease: Lease) -> bool:
         return lease.node in self.nodes if self.nodes is not None else lease.key in (self.leases or ())
@@ -332,9 +332,15 @@ def resolve(
 def most(state: State, scope: Scope, *, now: Instant, lead: Micros) -> int:
     """GPUs in scope that come free when everything is cut that may be."""
     with Trial(state, scope) as trial:
-        _first(trial, steps(state, scope, now=now), _never)
-        _first(trial, (trial.whole(token.id) for token in tokens(trial, now=now, lead=lead)), _never)
+        lay_all(trial, now=now, lead=lead)
         return trial.freed
+
+
+def lay_all(trial: Trial, *, now: Instant, lead: Micros, today: Instant | None = None) -> None:
+    """Lay out everything that may be cut."""
+    _first(trial, steps(trial.state, trial.scope, now=now, today=today), _never)
+    pool = tokens(trial, now=now, lead=lead, today=today)
+    _first(trial, (trial.whole(token.id) for token in pool), _never)
 
 
 def _never(trial: Trial) -> bool:

@@ -1,16 +1,18 @@
 """When a run can start: the first instant of the known future at which cover and pack both succeed (SPEC 7).
 
 Nothing gets better but where something ends or opens, so only such instants are tried. Most of them are passed over by
-what is known without a plan: the sums of the horizon say when a location, or enough of its domains, could have room at
-all, and the lines of the envelopes when the money could suffice. What is left is planned for real, on the world as it
-will be then. Claims that were promised earlier are part of that world; later ones must have been taken back.
+what is known without a plan: the views of a location (``rooms``) say when it could have room for enough groups, and
+the lines of the envelopes when the money could suffice. What is left is planned for real, on the world as it will be
+then, on the nodes that have something. Claims that were promised earlier are part of that world; later ones must have
+been taken back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from heapq import merge
-from itertools import chain, islice
+from itertools import islice
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -18,14 +20,24 @@ from tenure.engine.books import Fund
 from tenure.engine.cover import Candidate, Purse, walk
 from tenure.engine.demand import Demand
 from tenure.engine.future import Ahead, Future
-from tenure.engine.horizon import Place, both
+from tenure.engine.horizon import Place
 from tenure.engine.levels import Profile
 from tenure.engine.plan import NOTHING, Holding, Plan, World, fund_place, make_plan, place_of
 from tenure.engine.rank import Size
+from tenure.engine.rooms import INSTANT, Sums, View, differ, window_of
 from tenure.engine.state import State
 from tenure.engine.topology import Location
 from tenure.facts import Reason, Share, Slice, Verdict
 from tenure.units import FOREVER, Instant, Micros, format_time, parse_duration
+
+NOTHING_LESS = Profile()
+
+_FEW, _CALM = 32, 4_096
+"""So many domains, in which so much will come free, are looked at closely where they matter; for more it pays to keep
+views of what lasts."""
+
+_CLOSE_MAX = 64
+"""Domains that are looked at closely at one instant."""
 
 _TIGHTEST = 4
 """Domains that are tried alone, the tightest first, before all are tried together."""
@@ -104,6 +116,45 @@ def slice_of(plan: Plan, *, at: Instant, duration: Micros | None) -> Slice:
     )  # fmt: skip
 
 
+def _first(line: Profile, less: Profile, need: int, *, start: Instant, length: Micros | None) -> Instant | None:
+    """The first instant from which a level is high enough for so long, and is so by ``less`` than it seems, then."""
+    at: Instant | None = start
+    while at is not None:
+        found = line.first(need, start=at, length=length)
+        at = None if found is None else _corrected(line, less, need, start=found)
+        if at == found:
+            break
+    return at
+
+
+def _corrected(line: Profile, less: Profile, need: int, *, start: Instant) -> Instant | None:
+    at: Instant | None = start
+    while at is not None:
+        found, change = line.first(need - less.level(at), start=at, length=1), less.next_change(at)
+        if found is not None and (change is None or found < change):
+            return found
+        at = change
+    return None
+
+
+class _Room(NamedTuple):
+    """What one domain will have for a whole time."""
+
+    gpus: int
+    location: Location
+    nodes: list[str]
+
+
+class _Closer:
+    """Domains of a place that were looked at closely, since its view is of a shorter time: what they will have for
+    exactly the time that is asked for, and how much less that is than it seemed."""
+
+    def __init__(self, pods: View, free: View) -> None:
+        self.pods, self.free = pods, free
+        self.less = Profile()
+        self.fabrics: set[str] = set()
+
+
 class Search:
     """The search of one demand; what is found holds for the facts of this instant."""
 
@@ -115,8 +166,15 @@ class Search:
         self.shape = demand.shape(demand.widths[-1])
         self.length = demand.duration
         self.horizon = state.look_ahead(now)
+        _, _, self.finer = place_of(demand.selector, state.policy)
         self.places = self._places()
-        self._seen: tuple[Instant, list[tuple[int, tuple[Location, str]]]] | None = None
+        all_places = [place for places in self.places.values() for place in places]
+        few = (
+            sum(len(place.rows) for place in all_places) <= _FEW and sum(len(one.rises) for one in all_places) <= _CALM
+        )
+        self.window = INSTANT if few else window_of(self.length)
+        self._closer: dict[Location, _Closer] = {}
+        self._seen: tuple[Instant, list[_Room]] | None = None
         """The instant that was looked at last, and what each domain would have then."""
 
     def earliest(self, *, since: Instant, limit: Instant | None) -> Start | None:
@@ -130,7 +188,8 @@ class Search:
             plan = self.plan_at(at)
             if plan is not None:
                 return Start(at, plan, self._aligned(at, plan))
-            at = self._next(at)
+            if not self._looked_closer(at):
+                at = self._next(at)
         return None
 
     def plan_at(self, at: Instant) -> Plan | None:
@@ -138,7 +197,7 @@ class Search:
         if len(self.demand.widths) > 1 or self.demand.fill or self.has is not NOTHING:
             return self._plan_now() if self._present(at) else self._plan_in(at, None)
         if self._present(at):
-            if self._later(at) != at:
+            if self._later(at, window=INSTANT) != at:
                 return None
             alone = list(islice(self._tight_now(), _TIGHTEST))
         else:
@@ -149,11 +208,19 @@ class Search:
                 return plan
         if self._present(at):
             return self._plan_now()
+        if self._alone and len(alone) < _TIGHTEST:
+            return None
         rooms = self._rooms(at)
         self._seen = (at, rooms)
-        if sum(room for room, _ in rooms) < self.shape.gpus:
+        shape, whole = self.shape, self.shape.unit + self.shape.spares
+        if sum(one.gpus // whole for one in rooms) < shape.full or sum(one.gpus for one in rooms) < shape.gpus:
             return None
-        return self._plan_in(at, [domain for _, domain in rooms])
+        return self._plan_in(at, nodes={name for one in rooms for name in one.nodes})
+
+    @property
+    def _alone(self) -> bool:
+        """Whether one domain has to hold all of it."""
+        return not self.shape.spread or self.shape.groups == 1
 
     def _present(self, at: Instant) -> bool:
         """Whether that is now, and everybody is there who is."""
@@ -185,70 +252,78 @@ class Search:
 
     def _tight_now(self) -> Iterator[tuple[Location, str]]:
         """Domains that hold the run now and for the whole time, those that have the least room now first."""
-        shape, end = self.shape, self._end(self.now)
+        shape = self.shape
         ranks = [self._sizes(place) for places in self.places.values() for place in places]
         for (_, free), location, fabric in merge(*ranks):
             if free >= shape.gpus:
-                place = self.horizon.place(self.demand.flavor, location, shape.pod)
-                if self._room(place, fabric, self.now, end) >= shape.gpus:
+                place = self.horizon.place(self.demand.flavor, location)
+                if self._room(place, fabric, self.now, window=INSTANT).gpus >= shape.gpus:
                     yield location, fabric
 
     def _sizes(self, place: Place) -> Iterator[tuple[Size, Location, str]]:
-        _, _, finer = place_of(self.demand.selector, self.state.policy)
-        rank = self.state.topology.pool(self.demand.flavor, place.location, finer).rank(self.shape.pod)
+        rank = self.state.topology.pool(self.demand.flavor, place.location, self.finer).rank(self.shape.pod)
         for fabric, size in rank.up(self.shape.active):
             yield size, place.location, fabric
 
     def _tight(self, at: Instant) -> list[tuple[Location, str]]:
         """Domains that will hold the run then, the few tightest of them."""
-        shape, end = self.shape, self._end(at)
+        shape = self.shape
         rooms = []
         for place in (place for places in self.places.values() for place in places):
-            for first, fabric in place.firsts(shape.pod, shape.active, shape.gpus, now=self.now).rows:
-                if first > at:
-                    break
-                if place.domain(fabric, shape.pod).low(at, end) >= shape.active:
-                    rooms.append((place.domain(fabric, 1).low(at, end), place.location, fabric, place))
+            free = self._view(place, 1).sums.domains
+            rooms += [
+                (free[fabric].level(at), place.location, fabric, place)
+                for _, fabric in self._holding(place, at, all_of_it=True)
+            ]
         rooms.sort(key=lambda one: one[:3])
         found = []
         for _, location, fabric, place in rooms:
-            if self._room(place, fabric, at, end) >= shape.gpus:
+            if self._room(place, fabric, at).gpus >= shape.gpus:
                 found.append((location, fabric))
                 if len(found) == _TIGHTEST:
                     break
         return found
 
-    def _room(self, place: Place, fabric: str, at: Instant, end: Instant | None) -> int:
+    def _room(self, place: Place, fabric: str, at: Instant, *, window: Micros | None = None) -> _Room:
         """What a domain will have for the whole time, node by node."""
-        low = self.horizon.low
-        return sum(
-            max(0, row.size("free") + low(name, at, end)) for name, row in place.rows[fabric].items() if row.open
-        )
+        rows, low, end, gpus, nodes = place.rows[fabric], self.horizon.low, self._end(at), 0, []
+        for name, first in self._view(place, 1, window=window).firsts.get(fabric, {}).items():
+            free = rows[name].size("free") + low(name, at, end) if first <= at else 0
+            if free > 0:
+                gpus += free
+                nodes.append(name)
+        return _Room(gpus, place.location, nodes)
 
-    def _plan_in(self, at: Instant, domains: Collection[tuple[Location, str]] | None) -> Plan | None:
-        world = world_at(self.state, now=self.now, at=at, length=self.length, domains=domains)
+    def _plan_in(
+        self, at: Instant, domains: Collection[tuple[Location, str]] | None = None, nodes: Collection[str] | None = None
+    ) -> Plan | None:
+        world = world_at(self.state, now=self.now, at=at, length=self.length, domains=domains, nodes=nodes)
         plan = make_plan(world, self.demand, now=at, has=self.has)
         return plan if isinstance(plan, Plan) else None
 
-    def _rooms(self, at: Instant) -> list[tuple[int, tuple[Location, str]]]:
-        """What each domain that has anything will have for the whole time, node by node."""
-        end = self._end(at)
-        rooms = []
-        for place in (place for places in self.places.values() for place in places):
-            for fabric in place.rows:
-                if place.domain(fabric, self.shape.pod).low(at, end) > 0:
-                    room = self._room(place, fabric, at, end)
-                    if room > 0:
-                        rooms.append((room, (place.location, fabric)))
-        return rooms
+    def _rooms(self, at: Instant) -> list[_Room]:
+        """What each domain that can hold a group will have for the whole time, node by node."""
+        shape = self.shape
+        least = shape.spares + (min(shape.unit, shape.tail) if shape.tail else shape.unit)
+        rooms = (
+            self._room(place, fabric, at)
+            for places in self.places.values()
+            for place in places
+            for _, fabric in self._holding(place, at)
+        )
+        return [room for room in rooms if room.gpus >= least]
 
-    def _later(self, at: Instant) -> Instant | None:
+    def _holding(self, place: Place, at: Instant, *, all_of_it: bool = False) -> Iterator[tuple[int, str]]:
+        """Domains that could hold a group then, or all of them; a smaller last one goes where there is a pod's room."""
+        shape = self.shape
+        if self._plain or (shape.tail and not self._alone and not all_of_it):
+            return self._view(place).sums.holding(shape.active if all_of_it else shape.pod, at)
+        return self._sums(place, self.window).holding(self._need if all_of_it else 1, at)
+
+    def _later(self, at: Instant, *, window: Micros | None = None) -> Instant | None:
         """The same instant if it may do, else a later one before which nothing can; None if there is none."""
-        for bound in (self._machines, self._money, self._groups):
-            found = bound(at)
-            if found != at:
-                return found
-        return at
+        found = self._machines(at, window or self.window)
+        return self._money(at) if found == at else found
 
     def _next(self, at: Instant) -> Instant | None:
         """The next instant at which anything gets better; if GPUs were missing, at which so many could have come."""
@@ -261,12 +336,13 @@ class Search:
         instants += self._openings(at)
         return min((one for one in instants if one is not None), default=None)
 
-    def _gained(self, at: Instant, rooms: list[tuple[int, tuple[Location, str]]]) -> Instant | None:
+    def _gained(self, at: Instant, rooms: list[_Room]) -> Instant | None:
         """When the nodes of some cluster could have gained what is missing there: what a node has for a whole time
-        grows by no more than what it gains until then."""
+        grows by no more than what it gains until then. A group that is missing may be missing a single GPU."""
         bounds: list[Instant | None] = []
+        whole = self.shape.unit + self.shape.spares
         for cluster, places in self.places.items():
-            short = self.shape.gpus - sum(room for room, (location, _) in rooms if location[1] == cluster)
+            short = self.shape.full - sum(one.gpus // whole for one in rooms if one.location[1] == cluster)
             if short <= 0:
                 return at
             each = -(-short // len(places))
@@ -298,7 +374,7 @@ class Search:
         found: dict[str, list[Place]] = {}
         for location in self.state.topology.locations(self.demand.flavor):
             if region in (None, location[0]) and cluster in (None, location[1]) and self._at(location, candidates):
-                place = self.horizon.place(self.demand.flavor, location, self.shape.pod)
+                place = self.horizon.place(self.demand.flavor, location)
                 found.setdefault(location[1], []).append(place)
         return found
 
@@ -314,87 +390,89 @@ class Search:
         gpus = self.shape.gpus
         return self._purse(at).payable(self._at(location, self._payers(at)), gpus) == gpus
 
-    def _machines(self, at: Instant) -> Instant | None:
-        """When some cluster could have the GPUs at all, and in pods of the right width."""
-        bounds = []
-        for places in self.places.values():
-            if len(places) > 1:
-                bounds.append(at)
-                continue
-            bound = self._both(places[0].total(self.shape.pod), places[0].total(1), at)
-            bounds += [] if bound is None else [bound]
-        return min(bounds, default=None)
+    def _machines(self, at: Instant, window: Micros) -> Instant | None:
+        """When some cluster could have room for all of it, in pods of the right width."""
+        bounds = (self._in_cluster(places, at, window) for places in self.places.values())
+        return min((bound for bound in bounds if bound is not None), default=None)
 
-    def _both(self, pods: Profile, free: Profile, at: Instant, *, active: int = 0, gpus: int = 0) -> Instant | None:
-        """When there is room for the pods and, with spares, for all GPUs."""
-        active, gpus = active or self.shape.active, gpus or self.shape.gpus
-        return both(pods, free, at=at, length=self.length, active=active, gpus=gpus)
+    def _in_cluster(self, places: list[Place], at: Instant, window: Micros) -> Instant | None:
+        """When the domains of these places could hold enough groups, each place for itself or all together."""
+        lines, need = [(self._line(place, window), self._less(place, window)) for place in places], self._need
+        if len(lines) == 1 or self._alone:
+            rest = 1 if window == FOREVER else None if self.length is None else max(0, self.length - window) + 1
+            firsts = [_first(line, less, need, start=at, length=rest) for line, less in lines]
+            return min((first for first in firsts if first is not None), default=None)
+        has = [line.level(at) + less.level(at) for line, less in lines]
+        if sum(has) >= need:
+            return at
+        each = -(-(need - sum(has)) // len(lines))  # one of them has to gain at least so much
+        firsts = [_first(*pair, level + each, start=at, length=1) for pair, level in zip(lines, has, strict=True)]
+        return min((first for first in firsts if first is not None), default=None)
 
-    def _groups(self, at: Instant) -> Instant | None:
-        """When enough groups could find a domain each."""
-        bounds = []
-        for places in self.places.values():
-            bound = self._in_domains(places, at)
-            bounds += [] if bound is None else [bound]
-        return min(bounds, default=None)
+    def _less(self, place: Place, window: Micros) -> Profile:
+        closer = self._closer.get(place.location) if window == self.window else None
+        return NOTHING_LESS if closer is None else closer.less
 
-    def _in_one(self, places: list[Place], at: Instant) -> Instant | None:
-        """When some domain could hold all of it: those that could for an instant are asked in their order."""
+    def _looked_closer(self, at: Instant) -> bool:
+        """Look closer at domains that seemed to hold something at an instant; False if that tells nothing new."""
+        exact = FOREVER if self.length is None else self.length
+        if self.window == exact or self._present(at):
+            return False
+        found = False
+        for place in (place for places in self.places.values() for place in places):
+            closer = self._closer.get(place.location)
+            if closer is None:
+                pods, free = (self.horizon.exactly(place, exact, pod, self.finer) for pod in (self.shape.pod, 1))
+                closer = self._closer[place.location] = _Closer(pods, free if self.shape.pod > 1 else pods)
+            some = [
+                fabric for _, fabric in islice(self._holding(place, at), _CLOSE_MAX) if fabric not in closer.fabrics
+            ]
+            found = found or bool(some)
+            self._look_closer(place, closer, some)
+        return found
+
+    def _look_closer(self, place: Place, closer: _Closer, fabrics: list[str]) -> None:
+        closer.fabrics.update(fabrics)
+        names = [name for fabric in fabrics for name in place.rows[fabric]]
+        for view in {closer.pods, closer.free}:
+            view.stale.update(names)
+            view.refresh()
+        seems, really = self._sums(place, self.window), self._sums_of(closer.pods, closer.free)
+        for fabric in fabrics:
+            now = really.domains[fabric].steps() if fabric in really.domains else ()
+            for at, step in differ(now, seems.domains[fabric].steps()):
+                closer.less.add(at, step)
+
+    @property
+    def _need(self) -> int:
+        """What has to be there, as the lines count: GPUs if any pod will do, else groups."""
+        if self._alone:
+            return 1
+        return self.shape.full * (self.shape.unit if self._plain else 1)
+
+    @property
+    def _plain(self) -> bool:
+        """Whether it is enough to count pods."""
+        return not self._alone and self.shape.unit == self.shape.pod and not self.shape.spares
+
+    def _line(self, place: Place, window: Micros) -> Profile:
+        """What a place has of what is needed, from each instant on."""
+        return self._sums(place, window).total
+
+    def _sums(self, place: Place, window: Micros) -> Sums:
+        pods = self._view(place, window=window)
+        return self._sums_of(pods, pods if self._plain else self._view(place, 1, window=window))
+
+    def _sums_of(self, pods: View, free: View) -> Sums:
+        """What has to be counted: GPUs in pods, or groups; all of it counts as one, if it has to be in one domain."""
+        if self._plain:
+            return pods.sums
         shape = self.shape
-        best: Instant | None = None
-        for place in places:
-            for first, fabric in place.firsts(shape.pod, shape.active, shape.gpus, now=self.now).rows:
-                if best is not None and (best == at or first >= best):
-                    break
-                found = self._both(place.domain(fabric, shape.pod), place.domain(fabric, 1), max(at, first))
-                if found is not None and (best is None or found < best):
-                    best = found
-        return best
+        unit, whole = (shape.active, shape.gpus) if self._alone else (shape.unit, shape.unit + shape.spares)
+        return pods.counts(unit, whole, free).sums
 
-    def _in_domains(self, places: list[Place], at: Instant) -> Instant | None:
-        shape = self.shape
-        if not shape.spread or shape.groups == 1:
-            return self._in_one(places, at)
-        unit, whole, end = shape.unit, shape.unit + shape.spares, self._end(at)
-        rows = merge(*(self._by_first(place, unit, whole) for place in places), key=lambda one: one[0])
-        seen: list[tuple[Profile, Profile, int]] = []
-        later: list[tuple[Instant, Profile, Profile]] = []
-        left = shape.full
-        for first, pods, free in rows:
-            if first > at:  # from here on none has room for a group yet
-                later.append((first, pods, free))
-                break
-            low = free.low(at, end)
-            seen.append((pods, free, min((low if pods is free else pods.low(at, end)) // unit, low // whole)))
-            left -= seen[-1][2]
-            if left <= 0:
-                return at
-        more = -(-left // max(1, sum(len(place.rows) for place in places)))  # one has to gain at least so many groups
-
-        def gains(pods: Profile, free: Profile, since: Instant, count: int) -> Instant:
-            found = self._both(pods, free, since, active=unit * (count + more), gpus=whole * (count + more))
-            return FOREVER if found is None else found
-
-        best = min((gains(pods, free, at, count) for pods, free, count in seen), default=FOREVER)
-        for first, pods, free in chain(later, rows):
-            if first >= best:
-                break
-            best = min(best, gains(pods, free, first, 0))
-        if unit == shape.pod:  # then a group comes only of what nodes gain
-            best = max(best, self._gain_of(places, unit * left, at))
-        return best if best < FOREVER else None
-
-    def _gain_of(self, places: list[Place], gpus: int, at: Instant) -> Instant:
-        """When the nodes of these places could have gained so many GPUs in whole pods."""
-        each = -(-gpus // len(places))
-        gains = [place.gains(self.shape.pod) for place in places]
-        firsts = [one.first(one.low(at, at + 1) + each, start=at, length=1) for one in gains]
-        return min((first for first in firsts if first is not None), default=FOREVER)
-
-    def _by_first(self, place: Place, active: int, gpus: int) -> Iterator[tuple[Instant, Profile, Profile]]:
-        pod = self.shape.pod
-        for first, fabric in place.firsts(pod, active, gpus, now=self.now).rows:
-            yield first, place.domain(fabric, pod), place.domain(fabric, 1)
+    def _view(self, place: Place, pod: int | None = None, *, window: Micros | None = None) -> View:
+        return self.horizon.view(place, window or self.window, pod or self.shape.pod, self.finer)
 
     # -- money --
 

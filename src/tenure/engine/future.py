@@ -64,7 +64,7 @@ class Future:
             at = (flavor, location)
             yield from (row for row in rows if row.site is not None and (row.site.flavor, row.site.location) == at)
             return
-        fabrics = self._horizon.place(flavor, location, 1).rows
+        fabrics = self._horizon.place(flavor, location).rows
         some = fabrics if self._domains is None else [fabric for where, fabric in self._domains if where == location]
         for fabric in some:
             yield from fabrics.get(fabric, {}).values()

@@ -7,8 +7,8 @@ For each node, with ``free`` the free GPUs of now:
 A lease ends when its run said so, when it was asked to leave, or when the money that pays for it runs out, whichever
 comes first. One that overstays its declared end is not counted on any more. A backfilled one is *overdue* then: it is
 the first to go when somebody needs its place, so who plans a start to come may look at the world ``without`` it. The
-same is kept for every envelope. Sums over domains and locations, for each pod
-width that was ever asked for, tell a search where it need not look; they are brought up to date when they are read.
+same is kept for every envelope. Views of a location (``rooms``) tell a search where it need not look; they are brought
+up to date when they are read.
 
 Claims are laid in the order in which they were promised: whoever plans a run has taken back those that were promised
 later, so that no plan depends on them.
@@ -16,35 +16,50 @@ later, so that no plan depends on them.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from heapq import heappop, heappush
+from itertools import accumulate
+from typing import NamedTuple
 
 from tenure.engine.books import FundKey
+from tenure.engine.demand import Selector
 from tenure.engine.levels import Profile
-from tenure.engine.topology import Location, Row, Topology
+from tenure.engine.rooms import INSTANT, Read, Steps, View, differ
+from tenure.engine.topology import Location, Row, Topology, matches
 from tenure.facts import Lease, Slice
 from tenure.units import SECOND, Instant, Micros
 
 LEAVING: Micros = 30 * SECOND
 """How long pods that were asked to leave are expected to take."""
 
-FIRSTS_MAX = 32
-"""Shapes for which a location keeps its domains in order."""
+VIEWS_MAX = 32
+"""Views of one location that are kept up to date."""
 
-Steps = list[tuple[Instant, int]]
 Domain = tuple[str, Location, str]
 """(flavor, location, fabric)"""
 
-Shown = tuple[Domain, dict[int, Steps]]
-"""Where a node is, and the steps of its level in whole pods by their width."""
+NEVER_FREE: Read = ([0], [0])
+
+
+class Shown(NamedTuple):
+    """What a node adds to its place: where it is, and its free GPUs from each instant on."""
+
+    where: Domain
+    labels: dict[str, str]
+    read: Read
+
+    def gains(self) -> Steps:
+        times, free = self.read
+        return [(at, is_ - was) for at, was, is_ in zip(times[1:], free, free[1:], strict=False) if is_ > was]
 
 
 class Line:
     """The future of one node: levels relative to what is free now, from each instant on."""
 
-    __slots__ = ("base", "claims", "cutting", "fresh", "levels", "releases", "shown", "times")
+    __slots__ = ("base", "claims", "cutting", "fresh", "lasting", "levels", "releases", "shown", "times")
 
     def __init__(self) -> None:
         self.releases: dict[str, tuple[Instant, int]] = {}
@@ -55,32 +70,32 @@ class Line:
         """What is free now."""
         self.times: list[Instant] = [0]
         self.levels: list[int] = [0]
+        self.lasting: list[int] = [0]
+        """The least that comes after."""
         self.fresh = True
         self.shown: Shown | None = None
-        """What this node adds to the sums."""
 
     def low(self, start: Instant, end: Instant | None) -> int:
         """The lowest level in ``[start, end)``."""
         if not self.fresh:
             self._read()
-        times, levels = self.times, self.levels
+        times = self.times
         index = bisect_right(times, start) - 1
-        lowest = levels[index]
-        for later in range(index + 1, len(times)):
-            if end is not None and times[later] >= end:
-                break
-            lowest = min(lowest, levels[later])
-        return lowest
+        if end is None:
+            return self.lasting[index]
+        return min(self.levels[index : bisect_left(times, end, index + 1)])
 
-    def read(self) -> tuple[list[Instant], list[int]]:
+    def free(self) -> Read:
+        """What is free from each instant on."""
         if not self.fresh:
             self._read()
-        return self.times, self.levels
+        return self.times, [max(0, self.base + level) for level in self.levels]
 
-    def less(self, without: Collection[str]) -> Line:
+    def less(self, without: Collection[str], base: int) -> Line:
+        """The same with so much free now, because these have ended."""
         line = Line()
         line.releases = {key: release for key, release in self.releases.items() if key not in without}
-        line.claims, line.cutting, line.base, line.fresh = self.claims, self.cutting, self.base, False
+        line.claims, line.cutting, line.base, line.fresh = self.claims, self.cutting, base, False
         return line
 
     def _read(self) -> None:
@@ -107,6 +122,7 @@ class Line:
                 level -= free
                 cut += taken[at] - free
             self.levels.append(level)
+        self.lasting = list(accumulate(reversed(self.levels), min))[::-1]
         self.fresh = True
 
 
@@ -126,92 +142,32 @@ class Money:
 
 
 class Place:
-    """The future of one location: of all its nodes, and of each domain, by pod width."""
+    """The future of one location: its nodes by domain, when any of them gains something, and views of their room."""
 
     def __init__(self, location: Location) -> None:
         self.location = location
         self.rows: dict[str, dict[str, Row]] = {}
         """By fabric domain: its nodes."""
-        self._gains: dict[int, Profile] = {}
-        self.totals: dict[int, Profile] = {}
-        self.domains: dict[tuple[str, int], Profile] = {}
-        self._firsts: dict[tuple[int, int, int], Firsts] = {}
-
-    def total(self, pod: int) -> Profile:
-        return self.totals.setdefault(pod, Profile())
-
-    def gains(self, pod: int) -> Profile:
+        self.rises = Profile()
         """What nodes have gained by an instant, each for itself: what others lose does not count against it."""
-        return self._gains.setdefault(pod, Profile())
+        self.views: dict[tuple[Micros, int, Selector], View] = {}
+        self.changes: dict[str, int] = {}
+        """Nodes that ever changed, the latest last, and the number of their last change."""
+        self.version = 0
 
-    @property
-    def rises(self) -> Profile:
-        return self.gains(1)
+    def change(self, name: str) -> None:
+        self.version += 1
+        self.changes.pop(name, None)
+        self.changes[name] = self.version
 
-    def domain(self, fabric: str, pod: int) -> Profile:
-        found = self.domains.get((fabric, pod))
-        if found is None:
-            found = self.domains[fabric, pod] = Profile()
-        return found
-
-    def firsts(self, pod: int, active: int, gpus: int, *, now: Instant) -> Firsts:
-        """Domains in the order in which they could have so many GPUs in pods, and so many in all."""
-        key = (pod, active, gpus)
-        found = self._firsts.pop(key, None)
-        if found is None:
-            found = Firsts(self, pod, active, gpus)
-            while len(self._firsts) >= FIRSTS_MAX:
-                del self._firsts[next(iter(self._firsts))]
-        self._firsts[key] = found
-        found.refresh(now)
-        return found
-
-    def changed(self, fabric: str) -> None:
-        for firsts in self._firsts.values():
-            firsts.stale.add(fabric)
-
-
-class Firsts:
-    """Domains by the first instant at which they could hold a shape alone, were it for an instant only: a run need not
-    look at a domain before. The instants are those of when a domain last changed, so they never come too late."""
-
-    def __init__(self, place: Place, pod: int, active: int, gpus: int) -> None:
-        self.place, self.pod, self.active, self.gpus = place, pod, active, gpus
-        self.rows: list[tuple[Instant, str]] = []
-        self.stale: set[str] = set(place.rows)
-        self._at: dict[str, Instant] = {}
-
-    def refresh(self, now: Instant) -> None:
-        many = len(self.stale) > len(self.rows) // 8
-        for fabric in self.stale:
-            old = self._at.pop(fabric, None)
-            if old is not None and not many:
-                del self.rows[bisect_left(self.rows, (old, fabric))]
-            first = self._first(fabric, now) if fabric in self.place.rows else None
-            if first is not None:
-                self._at[fabric] = first
-                if not many:
-                    insort(self.rows, (first, fabric))
-        if many:
-            self.rows = sorted((at, fabric) for fabric, at in self._at.items())
-        self.stale.clear()
-
-    def _first(self, fabric: str, now: Instant) -> Instant | None:
-        pods, free = self.place.domain(fabric, self.pod), self.place.domain(fabric, 1)
-        return both(pods, free, at=now, length=1, active=self.active, gpus=self.gpus)
-
-
-def both(pods: Profile, free: Profile, *, at: Instant, length: Micros | None, active: int, gpus: int) -> Instant | None:
-    """The first instant with room for the pods and, with spares, for all GPUs."""
-    if pods is free:
-        return free.first(max(active, gpus), start=at, length=length)
-    found: Instant | None = at
-    while found is not None:
-        first = pods.first(active, start=found, length=length)
-        found = None if first is None else free.first(gpus, start=first, length=length)
-        if found == first:
-            return found
-    return None
+    def bring_up(self, view: View) -> View:
+        """Let a view show what changed since it was read last."""
+        for name in reversed(self.changes):
+            if self.changes[name] <= view.version:
+                break
+            view.stale.add(name)
+        view.version = self.version
+        return view.refresh()
 
 
 class _Held:
@@ -256,7 +212,6 @@ class Horizon:
         self._fund_ends: dict[FundKey, Instant] = {}
         self._due: list[tuple[Instant, str]] = []
         self._places: dict[tuple[str, Location], Place] = {}
-        self._pods: dict[str, set[int]] = {}
         self._stale: dict[str, None] = {}
 
     # -- leases --
@@ -332,6 +287,21 @@ class Horizon:
                 self._spare(held.lease, -1)
             self._refresh()
 
+    @contextmanager
+    def unpaid(self, leases: Iterable[str]) -> Iterator[None]:
+        """The same future, as if nobody paid for these any more, of those that are overdue. Their machines stay as they
+        are: whoever tries out what cuts would free has laid those out already."""
+        gone = [self._held[key] for key in leases if key in self.overdue]
+        for held in gone:
+            self._pay_until(held, 0)
+            self._spare(held.lease, 1)
+        try:
+            yield
+        finally:
+            for held in gone:
+                self._pay_until(held, 0, sign=-1)
+                self._spare(held.lease, -1)
+
     def _spare(self, lease: Lease, sign: int) -> None:
         money = self._money(lease.budget, lease.envelope)
         money.spared += sign * len(lease.gpus)
@@ -365,12 +335,9 @@ class Horizon:
         if held.end == end:
             return False
         lease = held.lease
-        if held.end is not None:
-            self._pay(lease, held.end, -1)
-        if end is not None:
-            self._pay(lease, end, 1)
-            if end:
-                heappush(self._due, (end, lease.key))
+        self._pay_until(held, end)
+        if end:
+            heappush(self._due, (end, lease.key))
         if lease.role != "Borrowed":
             line = self._line(lease.node)
             if end is None:
@@ -380,6 +347,13 @@ class Horizon:
             self.touch(lease.node)
         held.end = end
         return True
+
+    def _pay_until(self, held: _Held, end: Instant | None, *, sign: int = 1) -> None:
+        """It is paid for until then, instead of until its end."""
+        if held.end is not None:
+            self._pay(held.lease, held.end, -sign)
+        if end is not None:
+            self._pay(held.lease, end, sign)
 
     def _pay(self, lease: Lease, at: Instant, sign: int) -> None:
         money = self._money(lease.budget, lease.envelope)
@@ -448,10 +422,13 @@ class Horizon:
 
     def touch(self, node: str) -> None:
         """Something on a node changed, or the node itself."""
-        line, row = self._line(node), self.topology.rows.get(node)
-        line.base = row.free() if row is not None and row.open else 0
-        line.fresh = False
+        line = self._line(node)
+        line.base, line.fresh = self._free(node), False
         self._stale[node] = None
+
+    def _free(self, node: str) -> int:
+        row = self.topology.rows.get(node)
+        return row.free() if row is not None and row.open else 0
 
     def _line(self, node: str) -> Line:
         line = self.lines.get(node)
@@ -470,26 +447,51 @@ class Horizon:
     def low(self, node: str, start: Instant, end: Instant | None, without: Collection[str] = ()) -> int:
         """How much less (or more) a node has, at the worst, in ``[start, end)`` than it has free now.
 
-        ``without``: leases whose end is not counted on, because it is counted already.
+        ``without``: leases whose end is not counted on, because it is counted already. What is free may be more than
+        the line was read with, while cuts are tried out: who cuts takes of that first.
         """
         line = self.lines.get(node)
         if line is None:
             return 0
-        if without and any(key in without for key in line.releases):
-            line = line.less(without)
+        ended = any(key in without for key in line.releases) if without else False
+        if ended or (line.cutting and line.base != self._free(node)):
+            line = line.less(without, self._free(node))
         return line.low(start, end)
 
-    def place(self, flavor: str, location: Location, pod: int) -> Place:
-        """The sums over a location, for pods of one width."""
-        pods = self._pods.setdefault(flavor, {1})
-        if pod not in pods:
-            pods.add(pod)
-            for name, row in self.topology.rows.items():
-                if row.site is not None and row.site.flavor == flavor:
-                    self._stale[name] = None
+    def place(self, flavor: str, location: Location) -> Place:
+        """A location as it is now and will be."""
         self._refresh()
         found = self._places.get((flavor, location))
         return Place(location) if found is None else found
+
+    def view(self, place: Place, window: Micros, pod: int, selector: Selector = ()) -> View:
+        """The room of a location for one window, in pods of one width, on the nodes with these labels."""
+        self._refresh()
+        key = (window, pod, selector)
+        found = place.views.pop(key, None)
+        if found is None:
+            if window == INSTANT:
+                found = self.exactly(place, INSTANT, pod, selector)
+                found.stale.update(name for rows in place.rows.values() for name in rows)
+            else:
+                claimed = (share.node for claim in self.claims.values() for share in claim.plan.shares)
+                found = self.view(place, INSTANT, pod, selector).derive(window, claimed)
+            while len(place.views) >= VIEWS_MAX:
+                del place.views[next(iter(place.views))]
+        place.views[key] = found
+        return place.bring_up(found)
+
+    def exactly(self, place: Place, length: Micros, pod: int, selector: Selector) -> View:
+        """A view for one length, of none of the nodes yet."""
+        return View(length, pod, partial(self._look, place, selector))
+
+    def _look(self, place: Place, selector: Selector, name: str) -> tuple[str, Read] | None:
+        """Where a node of a place is, and its free GPUs from each instant on; None if it is not one of these."""
+        line = self.lines.get(name)
+        shown = None if line is None else line.shown
+        if shown is None or self._places[shown.where[:2]] is not place or not matches(selector, shown.labels):
+            return None
+        return shown.where[2], shown.read
 
     def _refresh(self) -> None:
         for name in self._stale:
@@ -498,23 +500,22 @@ class Horizon:
 
     def _reread(self, name: str) -> None:
         line, row = self._line(name), self.topology.rows.get(name)
-        old, line.shown = line.shown, None
+        old, new = line.shown, None
         if row is not None and row.site is not None:
             site = row.site
-            where: Domain = (site.flavor, site.location, site.fabric)
-            base = row.free() if row.open else None
-            line.shown = (where, _sums(line, base, self._pods.get(site.flavor, {1})))
-            self._place(where).rows.setdefault(site.fabric, {})[name] = row
+            new = Shown((site.flavor, site.location, site.fabric), row.labels, line.free() if row.open else NEVER_FREE)
+            self._place(new.where).rows.setdefault(site.fabric, {})[name] = row
         elif row is None and not line.releases and not line.claims:
             del self.lines[name]
-        if old is not None and line.shown is not None and old[0] == line.shown[0]:
-            self._show(line.shown, less=old)
+        if new == old:
             return
-        if old is not None:
-            self._show((old[0], {}), less=old)
-            self._forget(name, old[0])
-        if line.shown is not None:
-            self._show(line.shown, less=(line.shown[0], {}))
+        line.shown = new
+        if old is not None and (new is None or new.where != old.where):
+            self._forget(name, old.where)
+            self._show(name, old.where, [(at, -step) for at, step in old.gains()])
+            old = None
+        if new is not None:
+            self._show(name, new.where, differ(new.gains(), () if old is None else old.gains()))
 
     def _forget(self, name: str, where: Domain) -> None:
         rows = self._place(where).rows
@@ -529,45 +530,8 @@ class Horizon:
             place = self._places[key] = Place(where[1])
         return place
 
-    def _show(self, shown: Shown, *, less: Shown) -> None:
-        """Enter in the sums what a node shows now instead of what it showed before: only what differs is touched."""
-        where, sums = shown
+    def _show(self, name: str, where: Domain, gains: Iterable[tuple[Instant, int]]) -> None:
         place = self._place(where)
-        for pod in sums.keys() | less[1].keys():
-            total, domain = place.total(pod), place.domain(where[2], pod)
-            for at, step in _differ(sums.get(pod, ()), less[1].get(pod, ())):
-                total.add(at, step)
-                domain.add(at, step)
-            for at, step in _differ(_gains(sums.get(pod, ())), _gains(less[1].get(pod, ()))):
-                place.gains(pod).add(at, step)
-        place.changed(where[2])
-
-
-def _gains(steps: Iterable[tuple[Instant, int]]) -> Iterator[tuple[Instant, int]]:
-    return ((at, step) for at, step in steps if at and step > 0)
-
-
-def _differ(new: Iterable[tuple[Instant, int]], old: Iterable[tuple[Instant, int]]) -> Iterator[tuple[Instant, int]]:
-    steps = dict(new)
-    for at, step in old:
-        left = steps.pop(at, 0) - step
-        if left:
-            yield at, left
-    yield from steps.items()
-
-
-def _sums(line: Line, base: int | None, pods: set[int]) -> dict[int, Steps]:
-    """What a node adds to the sums: for each pod width the steps of its level in whole pods."""
-    if base is None:
-        return {}
-    times, levels = line.read()
-    sums: dict[int, Steps] = {pod: [] for pod in pods}
-    was = dict.fromkeys(pods, 0)
-    for at, level in zip(times, levels, strict=True):
-        free = max(0, base + level)
-        for pod in pods:
-            whole = free // pod * pod
-            if whole != was[pod]:
-                sums[pod].append((at, whole - was[pod]))
-                was[pod] = whole
-    return sums
+        for at, step in gains:
+            place.rises.add(at, step)
+        place.change(name)

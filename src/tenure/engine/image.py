@@ -15,7 +15,7 @@ from tenure.api.policy import Policy
 from tenure.api.run import Run
 from tenure.engine.agenda import Agenda
 from tenure.engine.bind import Counters
-from tenure.engine.books import Fund, Meter
+from tenure.engine.books import Crossing, Fund, Limit, Meter
 from tenure.engine.settle import settle
 from tenure.engine.state import PodRow, RunRow, State, spares_first
 from tenure.facts import Froze, Lease, Life, Pod, PodPhase, Reservation, Resolved
@@ -96,6 +96,7 @@ class Image(Struct, frozen=True):
     cap_warned: tuple[tuple[str, str, tuple[str, ...]], ...]
     unready: dict[str, Instant]
     cap_lowered: tuple[tuple[str, str, Instant], ...] = ()
+    crossed: tuple[tuple[Limit, Crossing, Instant], ...] = ()
     reservations: tuple[Reservation, ...] = ()
     promised: int = 0
     beacons: dict[str, tuple[int, str]] = {}
@@ -136,6 +137,7 @@ def dump(state: State) -> bytes:
             ),
             unready=state.unready,
             cap_lowered=tuple((*key, since) for key, since in sorted(state.books.cap_lowered.items())),
+            crossed=tuple((*key, since) for key, since in sorted(state.books.crossed.items())),
             reservations=tuple(state.reservations[key] for key in sorted(state.reservations)),
             promised=state.promised,
             beacons=state.beacons,
@@ -210,6 +212,7 @@ def _load_money(state: State, image: Image) -> None:
         state.restore_budget(budget)
     for budget_name, cap_name, since in image.cap_lowered:
         state.books.restore_lowered((budget_name, cap_name), since)
+    state.books.crossed = {(limit, which): since for limit, which, since in image.crossed}
     for one in image.funds:
         fund = state.books.funds.get((one.budget, one.envelope))
         if fund is None:  # its Budget is gone; what it paid for is not

@@ -2,7 +2,7 @@
 
 Everything is checked before anything is taken: a file of several objects is applied whole or not at all. What is taken
 gets its identity here: a uid made from the fleet, the name and the instant, so that the same history gives the same
-ids.
+ids. Only an API server's objects bring theirs along.
 """
 
 from __future__ import annotations
@@ -30,16 +30,20 @@ Applied = Budget | Run | Namespace | Node
 _Object = TypeVar("_Object", Budget, Run, Namespace, Node)
 
 
-def apply(turn: Turn, objects: tuple[Applied, ...], attempts: dict[str, int]) -> list[FieldError]:
+def apply(
+    turn: Turn, objects: tuple[Applied, ...], attempts: dict[str, int], *, named: bool = False
+) -> list[FieldError]:
     """Take objects in, or say why none of them was."""
-    state = turn.state
-    namespaces = state.namespaces | {item.metadata.name: item for item in objects if isinstance(item, Namespace)}
-    ready = [_defaulted(item, namespaces) for item in objects]
-    errors = [*_budget_errors(state, ready), *_run_errors(state, ready, namespaces)]
+    ready, errors = _judged(turn.state, objects)
     if not errors:
         for item in in_order(ready):
-            _put(turn, item, attempts)
+            _put(turn, item, attempts, named=named)
     return errors
+
+
+def check(state: State, objects: tuple[Applied, ...]) -> list[FieldError]:
+    """Why objects would not be taken in. Nothing is, and nothing changes."""
+    return _judged(state, objects)[1]
 
 
 def delete(turn: Turn, kind: str, namespace: str, name: str) -> list[FieldError]:
@@ -75,6 +79,13 @@ def in_order(objects: Iterable[Applied]) -> list[Applied]:
     return sorted(objects, key=lambda one: (kinds.index(type(one)), one.metadata.namespace, one.metadata.name))
 
 
+def _judged(state: State, objects: tuple[Applied, ...]) -> tuple[list[Applied], list[FieldError]]:
+    """The objects with their defaults, and what is wrong between them and the state."""
+    namespaces = state.namespaces | {item.metadata.name: item for item in objects if isinstance(item, Namespace)}
+    ready = [_defaulted(item, namespaces) for item in objects]
+    return ready, [*_budget_errors(state, ready), *_run_errors(state, ready, namespaces)]
+
+
 def _defaulted(item: Applied, namespaces: dict[str, Namespace]) -> Applied:
     return default(item, namespace=namespaces.get(item.metadata.namespace or "default"))
 
@@ -103,23 +114,24 @@ def _leaving(row: RunRow) -> FieldError:
                       fix="apply it again when its last lease is closed")  # fmt: skip
 
 
-def _put(turn: Turn, item: Applied, attempts: dict[str, int]) -> None:
+def _put(turn: Turn, item: Applied, attempts: dict[str, int], *, named: bool) -> None:
     state, now = turn.state, turn.now
     if isinstance(item, Namespace):
-        if (known := _identified(state, item, state.namespaces.get(item.metadata.name), now)) is not None:
+        if (known := _identified(state, item, state.namespaces.get(item.metadata.name), now, named=named)) is not None:
             turn.emit(PutNamespace(object=known))
     elif isinstance(item, Budget):
         budget = msgspec.structs.replace(item, status=BudgetStatus())
-        if (taken := _identified(state, budget, state.budgets.get(item.metadata.name), now)) is not None:
+        if (taken := _identified(state, budget, state.budgets.get(item.metadata.name), now, named=named)) is not None:
             turn.emit(PutBudget(object=taken))
     elif isinstance(item, Node):
-        _put_node(turn, item)
+        _put_node(turn, item, named=named)
     else:
         key = f"{item.metadata.namespace}/{item.metadata.name}"
         row = state.runs.get(key)
         run = msgspec.structs.replace(item, status=RunStatus())
         before = attempts.get(key, 0) if row is None else 0
-        if (wanted := _identified(state, run, row.run if row else None, now, before=before)) is not None:
+        old = row.run if row else None
+        if (wanted := _identified(state, run, old, now, before=before, named=named)) is not None:
             if row is not None and _asks(row.run) != _asks(wanted):
                 promise.cancel(turn, row, Reason(code="DemandChanged"))
             turn.emit(PutRun(object=wanted, attempts=before))
@@ -132,11 +144,11 @@ def _asks(run: Run) -> RunSpec:
     return msgspec.structs.replace(run.spec, funding=Funding(), malleable=kept)
 
 
-def _put_node(turn: Turn, node: Node) -> None:
+def _put_node(turn: Turn, node: Node, *, named: bool) -> None:
     state = turn.state
     before = state.topology.rows.get(node.metadata.name)
     old_fault = before.fault if before else None
-    taken = _identified(state, node, before.node if before else None, turn.now)
+    taken = _identified(state, node, before.node if before else None, turn.now, named=named)
     if taken is None:
         return
     turn.emit(PutNode(object=taken))
@@ -149,20 +161,25 @@ def _put_node(turn: Turn, node: Node) -> None:
         turn.note("Quarantined", f"Node/{node.metadata.name}", fault)
 
 
-def _identified(state: State, item: _Object, old: _Object | None, now: Instant, *, before: int = 0) -> _Object | None:
+def _identified(
+    state: State, item: _Object, old: _Object | None, now: Instant, *, before: int = 0, named: bool
+) -> _Object | None:
     """The object with its identity; None if it says nothing new. ``before``: attempts of earlier runs of that name."""
-    found = _known(state, item, old, now, before=before)
+    found = _known(state, item, old, now, before=before, named=named)
     # As it will be read back: what a default is and what only equals one is not told apart in the ledger.
     return None if found is None else msgspec.json.decode(msgspec.json.encode(found), type=type(found))
 
 
-def _known(state: State, item: _Object, old: _Object | None, now: Instant, *, before: int) -> _Object | None:
+def _known(
+    state: State, item: _Object, old: _Object | None, now: Instant, *, before: int, named: bool
+) -> _Object | None:
     meta = item.metadata
     if old is None:
+        uid = object_uid(state.fleet, full_name(item), str(now), *([str(before)] if before else []))
         known = ObjectMeta(
             name=meta.name, namespace=meta.namespace, labels=meta.labels, annotations=meta.annotations, generation=1,
-            uid=object_uid(state.fleet, full_name(item), str(now), *([str(before)] if before else [])),
-            creation_timestamp=format_time(now),
+            uid=meta.uid if named and meta.uid else uid,
+            creation_timestamp=(meta.creation_timestamp if named else None) or format_time(now),
         )  # fmt: skip
         return msgspec.structs.replace(item, metadata=known)
     kept = msgspec.structs.replace(old.metadata, labels=meta.labels, annotations=meta.annotations)

@@ -14,11 +14,12 @@ the blocks that cannot hold the answer. Adding a step costs one block.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from itertools import accumulate
 
 from tenure.units import FOREVER, Instant, Micros
 
-_BLOCK = 64
+_BLOCK = 256
 
 
 class _Block:
@@ -31,6 +32,9 @@ class _Block:
         self.stale = True
         self.total = self.low = self.high = 0
 
+    def copy(self) -> _Block:
+        return _Block(self.times[:], self.steps[:])
+
     def read(self) -> _Block:
         """Work out the level after each step, and the extremes of the block, from 0 before it."""
         if self.stale:
@@ -42,18 +46,21 @@ class _Block:
 class Profile:
     """The sum of all steps up to an instant, that instant included."""
 
-    __slots__ = ("_blocks", "_firsts", "_sums")
+    __slots__ = ("_after", "_blocks", "_firsts", "_sums")
 
     def __init__(self) -> None:
         self._blocks: list[_Block] = []
         self._firsts: list[Instant] = []
         self._sums = [0]
         """The level before each block, as far as it is known."""
+        self._after: list[int] = []
+        """The lowest level from each block on; empty until somebody asks."""
 
     def add(self, at: Instant, step: int) -> None:
         """Raise (or lower) the level from an instant on; a step and its opposite leave nothing behind."""
         if not step:
             return
+        self._after = []
         if not self._blocks:
             self._blocks.append(_Block([at], [step]))
             self._firsts.append(at)
@@ -71,6 +78,50 @@ class Profile:
             block.times.insert(index, at)
             block.steps.insert(index, step)
         self._tidy(place, block)
+
+    def lay(self, steps: list[tuple[Instant, int]]) -> None:
+        """Many steps at once, into a profile that has none."""
+        assert not self._blocks
+        sums: dict[Instant, int] = {}
+        for at, step in steps:
+            sums[at] = sums.get(at, 0) + step
+        times = sorted(at for at, step in sums.items() if step)
+        for first in range(0, len(times), _BLOCK):
+            some = times[first : first + _BLOCK]
+            self._blocks.append(_Block(some, [sums[at] for at in some]))
+            self._firsts.append(some[0])
+
+    def __len__(self) -> int:
+        return sum(len(block.times) for block in self._blocks)
+
+    def copy(self) -> Profile:
+        other = Profile()
+        other._blocks = [block.copy() for block in self._blocks]
+        other._firsts = self._firsts[:]
+        return other
+
+    def steps(self) -> Iterator[tuple[Instant, int]]:
+        return (step for block in self._blocks for step in zip(block.times, block.steps, strict=True))
+
+    def read(self) -> Iterator[tuple[Instant, int]]:
+        """The instants at which the level changes, and the level from each on."""
+        before = 0
+        for block in self._blocks:
+            block.read()
+            for at, level in zip(block.times, block.levels, strict=True):
+                yield at, before + level
+            before += block.total
+
+    def level(self, at: Instant) -> int:
+        """The level of an instant."""
+        blocks = self._blocks
+        if len(blocks) == 1:  # most are small
+            index = bisect_right(blocks[0].times, at)
+            return blocks[0].read().levels[index - 1] if index else 0
+        if not blocks:
+            return 0
+        place, index, before = self._find(at)
+        return before + (blocks[place].read().levels[index - 1] if index else 0)
 
     def _tidy(self, place: int, block: _Block) -> None:
         if not block.times:
@@ -126,10 +177,14 @@ class Profile:
             return 0
         place, index, before = self._find(start)
         blocks = self._blocks
+        if end is None:
+            levels = blocks[place].read().levels
+            here = min(levels[index - 1 :]) if index else min(0, blocks[place].low)
+            return min([before + here, *self._lows()[place + 1 : place + 2]])
         lowest = before + (blocks[place].read().levels[index - 1] if index else 0)
         for number in range(place, len(blocks)):
             block = blocks[number].read()
-            last = len(block.times) if end is None or block.times[-1] < end else bisect_left(block.times, end)
+            last = len(block.times) if block.times[-1] < end else bisect_left(block.times, end)
             if index == 0 and last == len(block.times):
                 lowest = min(lowest, before + block.low)
             elif index < last:
@@ -140,6 +195,13 @@ class Profile:
             index = 0
         return lowest
 
+    def _lows(self) -> list[int]:
+        if not self._after:
+            self._find(self._firsts[-1])  # so that all sums are known
+            lows = [before + block.read().low for before, block in zip(self._sums, self._blocks, strict=False)]
+            self._after = list(accumulate(reversed(lows), min))[::-1]
+        return self._after
+
     def next_rise(self, after: Instant) -> Instant | None:
         """The next instant at which the level rises."""
         place = max(0, bisect_right(self._firsts, after) - 1)
@@ -147,4 +209,13 @@ class Profile:
             for index in range(bisect_right(block.times, after), len(block.times)):
                 if block.steps[index] > 0:
                     return block.times[index]
+        return None
+
+    def next_change(self, after: Instant) -> Instant | None:
+        """The next instant at which the level is another."""
+        place = max(0, bisect_right(self._firsts, after) - 1)
+        for block in self._blocks[place : place + 2]:
+            index = bisect_right(block.times, after)
+            if index < len(block.times):
+                return block.times[index]
         return None

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from tenure.api.budget import AggregateHeadroom, Budget, BudgetStatus, Headroom, Shortage
+from tenure.api.budget import AggregateHeadroom, Budget, BudgetStatus, Foreseen, Headroom, Shortage
 from tenure.api.core import Node, Pod, PodStatus
 from tenure.api.lease import Interval, Lease, LeaseSpec, LeaseStatus, Slice
 from tenure.api.meta import (
@@ -22,13 +22,14 @@ from tenure.api.meta import (
     RunRef,
 )
 from tenure.api.run import FundingStatus, Malleable, Run, RunStatus, SpareStatus, SponsorShare, Width
-from tenure.engine.books import Cap, Fund
+from tenure.engine.books import Books, Cap, Fund
 from tenure.engine.groups import spare_gpus
 from tenure.engine.names import object_uid
 from tenure.engine.reasons import sentence
 from tenure.engine.shown import Risks
 from tenure.engine.shown import reservation as reservation
 from tenure.engine.state import PodRow, RunRow, State
+from tenure.engine.threats import threats
 from tenure.engine.words import Words
 from tenure.facts import Lease as LeaseFact
 from tenure.facts import Reason
@@ -54,12 +55,12 @@ def run(state: State, row: RunRow, *, now: Instant, words: Words | None = None, 
     """A Run with its status. ``words`` and ``risks`` are shared by who shows many: what is equal is found once."""
     life = row.life
     promised = state.reservations.get(row.key)
-    message = (words or Words(state, now=now)).of(row)
+    reason, message = (words or Words(state, now=now)).told(row)
     status = RunStatus(
         phase=run_phase(row),  # type: ignore[arg-type]  # one of the four
         conditions=tuple(
             Condition(type=mark.type, status=mark.status, reason=mark.reason, last_transition_time=format_time(mark.at),
-                      message=message if mark.message == life.message else mark.message)
+                      message=message if (mark.reason, mark.message) == (reason, life.message) else mark.message)
             for mark in life.marks
         ),
         message=message,
@@ -70,7 +71,7 @@ def run(state: State, row: RunRow, *, now: Instant, words: Words | None = None, 
         width=_width(row),
         funding=_funding(row, now),
         spares=_spares(state, row),
-        risk=(risks or Risks(state)).of(row.key) if row.leases else None,
+        risk=(risks or Risks(state, now=now)).of(row.key) if row.leases else None,
     )  # fmt: skip
     meta = row.run.metadata
     if life.deleting:
@@ -224,8 +225,9 @@ def budget(state: State, item: Budget, *, now: Instant) -> Budget:
         status=BudgetStatus(
             headroom=tuple(_headroom(fund, now) for fund in funds),
             aggregate_headroom=tuple(_cap(cap, now) for cap in caps),
-            conditions=_over_budget(funds, now),
+            conditions=_over_budget(state, (*funds, *caps), now),
             shortages=tuple(_shortages(state, (*funds, *caps))),
+            foreseen=tuple(_foreseen(state, (*funds, *caps), now)),
         ),
     )
 
@@ -241,6 +243,13 @@ def _shortages(state: State, limits: Iterable[Fund | Cap]) -> Iterator[Shortage]
                 intent=None if fact.intent is None else msgspec.to_builtins(fact.intent),
                 result=None if fact.result is None else msgspec.to_builtins(fact.result),
             )  # fmt: skip
+
+
+def _foreseen(state: State, limits: Iterable[Fund | Cap], now: Instant) -> Iterator[Foreseen]:
+    for one in threats(state, limits, now=now):
+        likely = sorted(one.odds, key=lambda run: (-float(one.odds[run]), run))[:CUTS_SHOWN]
+        yield Foreseen(name=one.label.partition("/")[2], at=format_time(one.at), short_gpus=one.short,
+                       cut_probabilities={run: one.odds[run] for run in sorted(likely)})  # fmt: skip
 
 
 def funds_of(state: State, budget: str) -> list[Fund]:
@@ -277,22 +286,26 @@ def _left(limit: GpuMicros | None, spent: GpuMicros) -> float | None:
     return None if limit is None else gpu_hours(max(0, limit - spent))
 
 
-def _over_budget(funds: list[Fund], now: Instant) -> tuple[Condition, ...]:
-    """One condition, however many envelopes it speaks of: types are unique."""
-    reasons = [reason for fund in funds for reason in _over(fund, now)]
-    if not reasons:
+def _over_budget(state: State, limits: Iterable[Fund | Cap], now: Instant) -> tuple[Condition, ...]:
+    """One condition, however many envelopes and caps it speaks of: types are unique. True since the first crossing."""
+    found = [one for limit in limits for one in _over(state.books, limit, now)]
+    if not found:
         return ()
-    message = " ".join(map(sentence, reasons))
-    return (Condition(type="OverBudget", status="True", reason=reasons[0].code, message=message,
-                      last_transition_time=format_time(now)),)  # fmt: skip
+    message = " ".join(sentence(reason) for reason, _ in found)
+    since = min(since for _, since in found)
+    return (Condition(type="OverBudget", status="True", reason=found[0][0].code, message=message,
+                      last_transition_time=format_time(since)),)  # fmt: skip
 
 
-def _over(fund: Fund, now: Instant) -> Iterator[Reason]:
-    if fund.hours is not None and fund.total.used(now) > fund.hours and fund.terms is not None:
-        yield Reason(code="Exhausted", data={"envelope": fund.label, "limit": fund.hours // HOUR})
-    if fund.total.rate > fund.concurrency:
-        yield Reason(code="OverBudget", data={
-            "envelope": fund.label, "limit": fund.concurrency, "used": fund.total.rate})  # fmt: skip
+def _over(books: Books, one: Fund | Cap, now: Instant) -> Iterator[tuple[Reason, Instant]]:
+    """What it is over, and since when."""
+    deleted = isinstance(one, Fund) and one.terms is None
+    if one.hours is not None and sum(fund.total.used(now) for fund in one.funds) > one.hours and not deleted:
+        reason = Reason(code="Exhausted", data={"envelope": one.label, "limit": one.hours // HOUR})
+        yield reason, books.over(one, "hours", now=now)
+    if one.concurrency is not None and one.used > one.concurrency:
+        data: dict[str, int | str] = {"envelope": one.label, "limit": one.concurrency, "used": one.used}
+        yield Reason(code="OverBudget", data=data), books.over(one, "gpus", now=now)
 
 
 def to_manifest(item: Pod) -> dict[str, Any]:

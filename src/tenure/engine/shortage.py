@@ -11,8 +11,6 @@ those that may be cut would not be enough, nobody is. Lowering a lending cap or 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 
 from tenure.draw import ReservationRef, Result
@@ -26,7 +24,7 @@ from tenure.engine.state import State
 from tenure.engine.topology import matches
 from tenure.engine.turn import Turn
 from tenure.facts import Closed, Cut, Froze, Lease, Opened, Reason, Segment
-from tenure.units import FOREVER, MINUTE, Micros, parse_duration
+from tenure.units import FOREVER, MINUTE, Instant, Micros, parse_duration
 
 
 def settle(turn: Turn) -> None:
@@ -171,25 +169,13 @@ def _look_again(turn: Turn, one: Fund | Cap, scope: Scope) -> None:
 
 def _hand_over(turn: Turn, one: Fund | Cap) -> int:
     """Let others pay for what is too much, as far as cover allows; returns the GPUs that were handed over."""
-    state = turn.state
-    leases = [state.leases[key] for fund in one.funds for key in fund.leases]
-    leaving = sum(len(lease.gpus) for lease in leases if lease.key in state.ending)
-    wanted = one.short(turn.now) - leaving
-    staying = [lease for lease in leases if lease.key not in state.ending]
-    staying.sort(key=lambda lease: (-lease.start, lease.owner, lease.namespace, lease.run, lease.name))
     payers: dict[str, int] = {}
-    refused: set[tuple[str, str, str]] = set()
-    for lease in staying:
-        if wanted <= 0:
-            break
-        alike = (lease.run_key, lease.node, lease.funding)
-        if alike in refused:
-            continue  # there is less money than before
-        segments = _others(turn, lease, min(wanted, len(lease.gpus)), one.funds)
-        if not segments:
-            refused.add(alike)
-            continue
-        _pass_on(turn, lease, segments)
+    wanted = one.short(turn.now) - leaving(turn.state, one)
+    handing = Handing(turn.state, one, now=turn.now)
+    for lease in newest_first(turn.state, one):
+        segments = handing.others(lease, wanted)
+        if segments:
+            _pass_on(turn, lease, segments)
         for segment in segments:
             wanted -= segment.gpus
             name = f"{segment.budget}/{segment.envelope}"
@@ -202,32 +188,63 @@ def _hand_over(turn: Turn, one: Fund | Cap) -> int:
     return handed
 
 
-def _others(turn: Turn, lease: Lease, gpus: int, but: Iterable[Fund]) -> list[Segment]:
-    """Who else pays for so many GPUs of a lease, or for some of them: as if it had just been given back."""
-    state, now = turn.state, turn.now
-    row, node = state.runs[lease.run_key], state.topology.rows.get(lease.node)
-    left = None if lease.until is None or lease.until <= now else lease.until - now
-    demand = msgspec.structs.replace(row.demand, duration=left)
-    barred = {fund.key for fund in but}
-    able = [
-        candidate
-        for candidate in walk(state.books, state.family, demand, now=now)
-        if candidate.bar is None
-        and candidate.fund.key not in barred
-        and node is not None
-        and matches(candidate.fund.selector, node.labels)
-    ]
-    if not able:
-        return []
-    borrowed = sum(len(other.gpus) for other in row.leases.values() if other.funding == "borrowed")
-    borrowed -= len(lease.gpus) if lease.funding == "borrowed" else 0
-    state.books.close(lease, end=now)
-    try:
-        kept = len(lease.gpus) - gpus if lease.funding == "borrowed" else 0
-        purse = Purse(demand, now=now, lookahead=state.world.lookahead, borrowed=borrowed + kept)
-        return purse.pay(able, gpus)[0]
-    finally:
-        state.books.reopen(lease, at=now)
+def leaving(state: State, one: Fund | Cap) -> int:
+    """GPUs that it pays for and that come free by themselves."""
+    leases = (state.leases[key] for fund in one.funds for key in fund.leases if key in state.ending)
+    return sum(len(lease.gpus) for lease in leases)
+
+
+def newest_first(state: State, one: Fund | Cap) -> list[Lease]:
+    """Leases that are to stay, in the order in which others are asked to pay for them."""
+    staying = [state.leases[key] for fund in one.funds for key in fund.leases if key not in state.ending]
+    return sorted(staying, key=lambda lease: (-lease.start, lease.owner, lease.namespace, lease.run, lease.name))
+
+
+class Handing:
+    """Asks others to pay, one lease after the other; there is ever less money, so what was refused once is not asked
+    again."""
+
+    def __init__(self, state: State, one: Fund | Cap, *, now: Instant) -> None:
+        self._state, self._now = state, now
+        self._barred = {fund.key for fund in one.funds}
+        self._refused: set[tuple[str, str, str]] = set()
+
+    def others(self, lease: Lease, wanted: int, *, borrowed: int = 0) -> list[Segment]:
+        """Who else pays for so many GPUs of a lease, or for some of them. ``borrowed``: what its run would have
+        borrowed besides, if this is only a question."""
+        alike = (lease.run_key, lease.node, lease.funding)
+        if wanted <= 0 or alike in self._refused:
+            return []
+        segments = self._ask(lease, min(wanted, len(lease.gpus)), borrowed)
+        if not segments:
+            self._refused.add(alike)
+        return segments
+
+    def _ask(self, lease: Lease, gpus: int, borrowed: int) -> list[Segment]:
+        """As if it had just been given back."""
+        state, now = self._state, self._now
+        row, node = state.runs[lease.run_key], state.topology.rows.get(lease.node)
+        left = None if lease.until is None or lease.until <= now else lease.until - now
+        demand = msgspec.structs.replace(row.demand, duration=left)
+        able = [
+            candidate
+            for candidate in walk(state.books, state.family, demand, now=now)
+            if candidate.bar is None
+            and candidate.fund.key not in self._barred
+            and node is not None
+            and matches(candidate.fund.selector, node.labels)
+        ]
+        if not able:
+            return []
+        borrowed += sum(len(other.gpus) for other in row.leases.values() if other.funding == "borrowed")
+        borrowed -= len(lease.gpus) if lease.funding == "borrowed" else 0
+        state.books.close(lease, end=now)
+        try:
+            kept = len(lease.gpus) - gpus if lease.funding == "borrowed" else 0
+            purse = Purse(demand, now=now, lookahead=state.world.lookahead, borrowed=borrowed + kept)
+            return purse.pay(able, gpus)[0]
+        finally:
+            state.books.reopen(lease, at=now)
 
 
 def _pass_on(turn: Turn, lease: Lease, segments: list[Segment]) -> None:

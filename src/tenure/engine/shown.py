@@ -1,7 +1,8 @@
 """Reservations as people and programs see them, and the risk that they are to running work.
 
 A Reservation's spec is the promise as it was first made, its status the plan as it stands. What it means for others is
-found once for all that are shown together (``Risks``): the odds of a run are looked up, never searched for.
+found once for all that are shown together (``Risks``), beside what runs short of money: the odds of a run are looked
+up, never searched for.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tenure.api.reservation import (
 from tenure.api.run import Risk
 from tenure.engine.remedies import remedies
 from tenure.engine.state import State
+from tenure.engine.threats import all_limits, threats
 from tenure.engine.words import Words
 from tenure.facts import Froze, Resolved, Slice
 from tenure.facts import Reservation as ReservationFact
@@ -70,11 +72,11 @@ def reservation(
 
 
 def of_now(state: State, fact: ReservationFact, words: Words) -> ReservationFact:
-    """The same with its message in the numbers of now, where the run waits for what the reservation says."""
+    """The same with its message in the numbers of now, where the run still waits for what the reservation says."""
     row = state.runs.get(fact.run_key)
-    if row is None or fact.state in OVER or row.life.reason != fact.reason:
+    if row is None or fact.state in OVER:
         return fact
-    return msgspec.structs.replace(fact, message=words.of(row))
+    return msgspec.structs.replace(fact, message=words.fresh(row, fact.reason, fact.message))
 
 
 def countdown(fact: ReservationFact, now: Instant) -> int | None:
@@ -122,10 +124,14 @@ def _time(at: Instant | None) -> str | None:
 
 
 class Risks:
-    """What threatens each running run: the reservation by which it is most likely to be cut, from the live ones."""
+    """What threatens each running run: the reservation by which it is most likely to be cut, from the live ones, or the
+    envelope that runs short."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, *, now: Instant) -> None:
         self._worst: dict[str, Risk] = {}
+        for threat in threats(state, all_limits(state), now=now):
+            for run, odds in threat.odds.items():
+                self._add(run, Risk(cut_probability=float(odds), envelope=threat.label, at=format_time(threat.at)))
         for key in sorted(state.reservations):
             one = state.reservations[key]
             if one.plan.start is not None:
@@ -145,4 +151,4 @@ class Risks:
 
 
 def _rank(risk: Risk) -> tuple[float, str, str]:
-    return -risk.cut_probability, risk.at, risk.reservation
+    return -risk.cut_probability, risk.at, risk.reservation or risk.envelope

@@ -141,6 +141,7 @@ def _take_over(turn: Turn, row: RunRow, pod: Pod, takes: list[_Take]) -> None:
         spare = _part_with(row, spare, gpus)
         _evict(turn, spare.node, gpus)
         close(turn, row, [spare.name], "Swap", taken=True)
+        spare = _labelled(turn, spare)
         turn.emit(Opened(lease=again(row, spare, gpus=gpus, role="Active", start=turn.now, reason="Swap")))
         rest = tuple(gpu for gpu in spare.gpus if gpu not in gpus)
         if rest:
@@ -153,6 +154,12 @@ def _part_with(row: RunRow, spare: Lease, gpus: tuple[int, ...]) -> Lease:
     """The open spare lease that has these GPUs: another pod may have taken the first part of it already."""
     here = (lease for lease in row.leases.values() if lease.role == "Spare" and lease.node == spare.node)
     return next(lease for lease in here if set(gpus) <= set(lease.gpus))
+
+
+def _labelled(turn: Turn, lease: Lease) -> Lease:
+    """A lease with the domain of its node as that is labelled now."""
+    site = turn.state.topology.rows[lease.node].site
+    return lease if site is None else msgspec.structs.replace(lease, domain=site.fabric)
 
 
 def _evict(turn: Turn, node: str, ordinals: tuple[int, ...]) -> None:
@@ -185,8 +192,9 @@ def _place_again(turn: Turn, row: RunRow, pod: Pod, node: str, ordinals: tuple[i
 
 
 def _move_to_free(turn: Turn, row: RunRow, pod: Pod, was: Site | None) -> bool:
-    """Place a lost pod on free GPUs of its group's domain: that of what is left of the group, or of the dead node."""
-    site = _site(turn, row, pod.group) or was
+    """Place a lost pod on free GPUs of its group's domain: that of what is left of the group, or of the dead node; but
+    a run that must not spread stays where the rest of it is."""
+    site = _site(turn, row, pod.group) or (None if row.demand.spread else _site(turn, row)) or was
     need = len(pod.gpus)
     left = None if row.life.until is None or row.life.until <= turn.now else row.life.until - turn.now
     later = _promised_later(turn, row)
@@ -213,9 +221,9 @@ def _promised_later(turn: Turn, row: RunRow) -> list[str]:
     return [one.run_key for one in found if one.state == "Pending" and one.made >= since]
 
 
-def _site(turn: Turn, row: RunRow, group: int) -> Site | None:
-    """The domain of a group, as its nodes are labelled now."""
-    nodes = sorted({lease.node for lease in kept(turn.state, row) if lease.group == group})
+def _site(turn: Turn, row: RunRow, group: int | None = None) -> Site | None:
+    """The domain of a group, or of the run, as its nodes are labelled now."""
+    nodes = sorted({lease.node for lease in kept(turn.state, row) if group in (None, lease.group)})
     rows = [turn.state.topology.rows.get(node) for node in nodes]
     return next((one.site for one in rows if one is not None and one.site is not None), None)
 

@@ -223,6 +223,8 @@ class State:
         for run in sorted(old.claims):
             claim = old.claims[run]
             self.horizon.lay(run, claim.flavor, claim.plan, claim.period, cuts=claim.cuts)
+        for key in sorted(self.runs):
+            self.expect(self.runs[key])
 
     # -- leases and pods --
 
@@ -324,12 +326,9 @@ class State:
             self._drop_timers(row)
 
     def _warned(self, fact: Warned, at: Instant) -> None:
-        if fact.cap:
-            self.books.cap_warned.setdefault((fact.budget, fact.cap), set()).add(fact.mark)
-            return
-        fund = self.books.funds[fact.budget, fact.envelope]
-        fund.warned.add(fact.mark)
-        self.agenda.rearm(fund)
+        fund = self.books.warned(fact, at=at)
+        if fund is not None:
+            self.agenda.rearm(fund)
 
     # -- reservations and draws --
 

@@ -31,6 +31,8 @@ class Apply(Struct, frozen=True):
 
     objects: tuple[Applied, ...]
     attempts: dict[str, int] = {}
+    named: bool = False
+    """True: somebody else gave them their uids and their times of creation, and these stay (an API server does)."""
 
 
 class Delete(Struct, frozen=True):
@@ -192,7 +194,7 @@ def _unready(turn: Turn, node: str) -> None:
 def _take(turn: Turn, event: Event) -> list[FieldError]:
     match event:
         case Apply():
-            return intake.apply(turn, event.objects, event.attempts)
+            return intake.apply(turn, event.objects, event.attempts, named=event.named)
         case Delete():
             return intake.delete(turn, event.kind, event.namespace, event.name)
         case SetPolicy():

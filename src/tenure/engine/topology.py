@@ -95,8 +95,10 @@ class Row:
         if not self.open:
             return 0
         whole = (1 << self.gpus) - 1
-        usable = whole & ~self.held | (whole & self.spare & ~self.filled if kind == "fill" else 0)
-        return max(0, usable.bit_count() - self.tentative)
+        # What is held counts wherever it is: a node of which others took GPUs offers no more than is left.
+        usable = min((whole & ~self.held).bit_count(), self.gpus - self.held.bit_count())
+        filling = (whole & self.spare & ~self.filled).bit_count() if kind == "fill" else 0
+        return max(0, usable + filling - self.tentative)
 
     def lowest_free(self, count: int, taken: int = 0) -> tuple[int, ...]:
         """The lowest ordinals that are neither held nor in the mask ``taken``."""

@@ -27,12 +27,29 @@ class Words:
 
     def of(self, row: RunRow) -> str:
         """The run's message: of now if it waits, else as it was recorded."""
-        life = row.life
-        rule = RULES.get(life.reason)
-        if life.phase != "Pending" or life.not_before > self._now or rule is None or rule.precedence > _SEARCHED:
-            return life.message
+        return self.told(row)[1]
+
+    def told(self, row: RunRow) -> tuple[str, str]:
+        """What is to be said about a run, as a code and as a sentence.
+
+        Who waits is told what its reservation says: that is kept up with its plan, while the run's own reason is as it
+        was when its code last changed.
+        """
+        life, one = row.life, self._state.reservations.get(row.key)
+        if one is None or not one.reason or not self._waits(row):
+            return life.reason, self.fresh(row, life.reason, life.message)
+        return one.reason, self.fresh(row, one.reason, one.message)
+
+    def fresh(self, row: RunRow, code: str, text: str) -> str:
+        """The sentence of a reason why a run waits in the numbers of now, if it still is the reason."""
+        rule = RULES.get(code)
+        if rule is None or rule.precedence > _SEARCHED or not self._waits(row):
+            return text
         found = self._search(row.demand)
-        return life.message if found is None or found.code != life.reason else sentence(found)
+        return text if found is None or found.code != code else sentence(found)
+
+    def _waits(self, row: RunRow) -> bool:
+        return row.life.phase == "Pending" and row.life.not_before <= self._now
 
     def _search(self, demand: Demand) -> Reason | None:
         if demand not in self._found:

@@ -81,6 +81,8 @@ class Home:
         self.executor = executor
         self.custodians = tuple(custodians)
         self.watch = watch
+        self.binding = True
+        """False: what happens is recorded and accounted for, but nothing new is decided."""
         self.state, self.seq, self._imaged = _rebuilt(store)
         self._stale = False
         self._news: list[Entry] = []
@@ -126,9 +128,8 @@ class Home:
 
     def _step(self, tx: Writing, event: Event, *, now: Instant, decide: bool) -> Outcome:
         if isinstance(event, Apply):
-            event = Apply(
-                event.objects, {key: self.store.attempts(*key.split("/")) for key in _new_runs(self.state, event)}
-            )
+            past = {key: self.store.attempts(*key.split("/")) for key in _new_runs(self.state, event)}
+            event = Apply(event.objects, past, event.named)
         self.state.head = tx.head.hash
         outcome = step(self.state, event, now=now, decide=decide)
         if outcome.facts or outcome.looked:
@@ -140,7 +141,7 @@ class Home:
     def drive(self, *, now: Instant) -> None:
         """Let time pass up to ``now``: fire timers, look at pods, decide, until nothing changes."""
         self._catch_up_alone()
-        while self._reported(now) or self._ticked(now) or self._revealed(now):
+        while self._reported(now) or (self.binding and (self._ticked(now) or self._revealed(now))):
             pass
 
     def _catch_up_alone(self) -> None:
@@ -160,7 +161,7 @@ class Home:
         reports = self._look(now)
         if reports:
             seen = tuple(Sighting(one.key, one.phase, one.code, one.message, one.at) for one in reports)
-            self.handle(Report(seen), now=now)
+            self.handle(Report(seen), now=now, decide=self.binding)
         return bool(reports)
 
     def _revealed(self, now: Instant) -> bool:

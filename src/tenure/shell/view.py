@@ -29,7 +29,7 @@ def snapshot(home: Home, *, now: Instant) -> dict[str, Any]:
 
 def objects(state: State, *, now: Instant, words: Words | None = None) -> dict[str, Any]:
     """All but what is over: closed leases, and reservations that were Released or Canceled."""
-    words, risks = words or Words(state, now=now), Risks(state)
+    words, risks = words or Words(state, now=now), Risks(state, now=now)
     return {
         "now": format_time(now),
         "budgets": [to_wire(render.budget(state, state.budgets[name], now=now)) for name in sorted(state.budgets)],
