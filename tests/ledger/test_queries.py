@@ -83,6 +83,22 @@ def test_leases_are_found_by(busy: Ledger, question: dict[str, object], answer: 
     assert "".join(row.lease.name for row in busy.leases(**question)) == answer  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ({}, "abd"),
+        ({"since": 11}, "bd"),
+        ({"since": 21}, ""),
+        ({"but": {"rai/a", "rai/c"}}, "bd"),
+        ({"but": {"rai/a", "rai/b", "rai/d"}}, ""),
+    ],
+)
+def test_what_is_over_is_told_one_by_one(busy: Ledger, question: dict[str, object], answer: str) -> None:
+    rows = list(busy.closed_leases(**question))  # type: ignore[arg-type]
+    assert "".join(sorted(row.lease.name for row in rows)) == answer
+    assert all(row in busy.leases() and not row.open for row in rows)
+
+
 def test_a_lease_is_read_back_whole_with_how_it_ended(busy: Ledger) -> None:
     first, second, third, _ = busy.leases()
     assert first.lease == lease("a")

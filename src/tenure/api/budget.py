@@ -142,6 +142,17 @@ class Shortage(Record, frozen=True, kw_only=True):
     result: Annotated[dict[str, Any] | None, says("What was drawn; `kubectl runs verify` checks both.")] = None
 
 
+class Foreseen(Record, frozen=True, kw_only=True):
+    """A shortage that is announced: an envelope, or a cap, will not be able to pay for all that it pays for."""
+
+    name: Annotated[Word, says("The envelope, or the cap.")]
+    at: Annotated[Time, says("When it will be resolved.")]
+    short_gpus: Annotated[int, says("GPUs that it may not pay for then, and that nobody else would.")]
+    cut_probabilities: Annotated[
+        dict[str, str], Meta(max_length=1024), says("The odds of runs to be cut whole, the likeliest of them.")
+    ] = {}
+
+
 class BudgetStatus(Record, frozen=True, kw_only=True):
     """Derived from the ledger; never read back by a decision."""
 
@@ -152,6 +163,9 @@ class BudgetStatus(Record, frozen=True, kw_only=True):
     conditions: Annotated[tuple[Condition, ...], Meta(max_length=32), says("What is to be said about it.")] = ()
     shortages: Annotated[
         tuple[Shortage, ...], Meta(max_length=160), says("The last record of the resolver for each envelope and cap.")
+    ] = ()
+    foreseen: Annotated[
+        tuple[Foreseen, ...], Meta(max_length=160), says("Shortages that are announced, or wait for their draw.")
     ] = ()
 
 

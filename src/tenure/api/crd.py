@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tenure.api.budget import Budget
-from tenure.api.cel import RULES, Place
+from tenure.api.cel import RULES, Place, Rule
 from tenure.api.compile import shape_of
 from tenure.api.lease import Lease
 from tenure.api.meta import GROUP
@@ -52,7 +52,10 @@ class Resource(NamedTuple):
     scope: str
     short_names: tuple[str, ...]
     columns: tuple[Column, ...]
-    selectable: tuple[str, ...]
+    selectable: tuple[str, ...] = ()
+    plural: str = ""
+    """Where it is not the kind with an s."""
+    status: bool = True
 
 
 RESOURCES: dict[str, Resource] = {
@@ -62,6 +65,9 @@ RESOURCES: dict[str, Resource] = {
         short_names=("rqb",),
         columns=(
             Column("Owner", ".spec.owner"),
+            Column("Envelopes", ".spec.envelopes[*].name"),
+            Column("GPUs", ".spec.envelopes[*].concurrency"),
+            Column("Used", ".status.headroom[*].used"),
             Column("Parents", ".spec.parents", priority=1),
             Column("Age", ".metadata.creationTimestamp", "date"),
         ),
@@ -179,10 +185,16 @@ EXTRA: dict[str, dict[Place, Schema]] = {
 
 
 def manifest(kind: str) -> Schema:
-    """The CustomResourceDefinition of a kind, as plain data."""
-    resource = RESOURCES[kind]
+    """The CustomResourceDefinition of a kind that people meet, as plain data."""
+    return definition(kind, RESOURCES[kind], RULES[kind], EXTRA[kind])
+
+
+def definition(
+    kind: str, resource: Resource, rules: dict[Place, tuple[Rule, ...]], extra: dict[Place, Schema]
+) -> Schema:
+    """The CustomResourceDefinition of any kind."""
     singular = kind.lower()
-    plural = f"{singular}s"
+    plural = resource.plural or f"{singular}s"
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -198,20 +210,21 @@ def manifest(kind: str) -> Schema:
                 "categories": ["tenure"],
             },
             "scope": resource.scope,
-            "versions": [_version(kind, resource)],
+            "versions": [_version(resource, _Writer(rules, extra))],
         },
     }
 
 
-def _version(kind: str, resource: Resource) -> Schema:
+def _version(resource: Resource, writer: _Writer) -> Schema:
+    selectable = [{"jsonPath": path} for path in resource.selectable]
     return {
         "name": "v1",
         "served": True,
         "storage": True,
-        "subresources": {"status": {}},
+        **({"subresources": {"status": {}}} if resource.status else {}),
         "additionalPrinterColumns": [_column(each) for each in resource.columns],
-        "selectableFields": [{"jsonPath": path} for path in resource.selectable],
-        "schema": {"openAPIV3Schema": _Writer(kind).root(shape_of(resource.cls))},
+        **({"selectableFields": selectable} if selectable else {}),
+        "schema": {"openAPIV3Schema": writer.root(shape_of(resource.cls))},
     }
 
 
@@ -223,9 +236,9 @@ def _column(column: Column) -> Schema:
 class _Writer:
     """Writes the schema of one kind, adding what is attached to each place."""
 
-    def __init__(self, kind: str) -> None:
-        self.rules = RULES[kind]
-        self.extra = EXTRA[kind]
+    def __init__(self, rules: dict[Place, tuple[Rule, ...]], extra: dict[Place, Schema]) -> None:
+        self.rules = rules
+        self.extra = extra
 
     def root(self, shape: Object) -> Schema:
         properties: Schema = {

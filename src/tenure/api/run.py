@@ -152,8 +152,9 @@ class SpareStatus(Record, frozen=True, kw_only=True):
 class Risk(Record, frozen=True, kw_only=True):
     """The chance to lose the whole Run."""
 
-    cut_probability: Annotated[float, says("The highest over the reservations that threaten it, from 0 to 1.")]
-    reservation: Annotated[str, says("The reservation it comes from: namespace/name.")]
+    cut_probability: Annotated[float, says("The highest over all that threatens it, from 0 to 1.")]
+    reservation: Annotated[str, says("The reservation it comes from, if it is one: namespace/name.")] = ""
+    envelope: Annotated[str, says("The envelope or cap that runs short, if it is money: budget/name.")] = ""
     at: Annotated[Time, says("When it would happen.")]
 
 

@@ -12,7 +12,7 @@ end.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any, Literal, TypedDict
 
 import msgspec
@@ -131,6 +131,14 @@ def leases(db: sqlite3.Connection, which: Filter, when: Period, *, newest: bool,
     sql = f"{select(_LEASE, which, when)} ORDER BY seq {way}, namespace {way}, name {way} LIMIT :limit"
     values = which.values() | when.values() | {"limit": -1 if limit is None else limit}
     return [_row(row) for row in db.execute(sql, values)]
+
+
+def closed_leases(db: sqlite3.Connection, when: Period, but: Container[str]) -> Iterator[LeaseRow]:
+    """Leases that have ended, one after the other, less those of which the ``namespace/name`` is named."""
+    sql = f"SELECT namespace, name FROM leases WHERE {' AND '.join(when.closed())}"
+    missing = [key for key in db.execute(sql, when.values()) if "/".join(key) not in but]
+    for key in missing:
+        yield _row(db.execute(f"SELECT {_LEASE} FROM leases WHERE namespace = ? AND name = ?", key).fetchone())
 
 
 def usage(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Unpack
@@ -70,6 +70,22 @@ class Reader:
         with self._asking() as db:
             return chain.head(db)
 
+    def head_at(self, seq: int) -> Head | None:
+        """What the head was when the ledger was ``seq`` entries long; None if it never was."""
+        with self._asking() as db:
+            return chain.head_at(db, seq)
+
+    @property
+    def stands_at(self) -> Instant | None:
+        """Where the virtual clock stopped that this ledger was written by (a scenario's); None if its time goes on: it
+        is of the real world, or something was written to it since."""
+        with self._asking() as db:
+            row = db.execute("SELECT value FROM meta WHERE key = 'clock'").fetchone()
+            if row is None:
+                return None
+            at = msgspec.convert(row[0], int, strict=False)
+            return at if chain.head(db).at <= at else None
+
     def data_version(self) -> int:
         """A number that changes when *another* connection has committed; cheap enough to ask often."""
         with self._asking() as db:
@@ -110,6 +126,11 @@ class Reader:
         when = Period(at=at, since=since, until=until, open_only=open_only)
         with self._asking() as db:
             return queries.leases(db, Filter(**which), when, newest=newest, limit=limit)
+
+    def closed_leases(self, *, since: Instant | None = None, but: Container[str] = ()) -> Iterator[LeaseRow]:
+        """Leases that have ended (no earlier than ``since``), less those named: one by one, for they may be many."""
+        with self._asking() as db:
+            yield from queries.closed_leases(db, Period(since=since), but)
 
     def usage(self, *, by: UsageKey, since: Instant, until: Instant, **which: Unpack[Which]) -> dict[str, GpuMicros]:
         """GPU-microseconds used in ``[since, until)`` for each ``by``; an open lease counts up to ``until``.

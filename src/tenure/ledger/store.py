@@ -36,6 +36,7 @@ from tenure.ledger.chain import Head
 from tenure.ledger.reader import Reader
 from tenure.ledger.refusals import Code, LedgerRefused, refused, translated
 from tenure.ledger.transaction import Transaction
+from tenure.units import Instant
 
 if TYPE_CHECKING:
     from tenure.ledger.verify import Progress, Report
@@ -224,6 +225,11 @@ class Ledger(Reader):
         """Fill the query tables again from the entries, which are checked on the way."""
         with self.write(), self._asking() as db:
             derive.rebuild(db, (link.entry for link in chain.walk(db, path=self.path, after=0)))
+
+    def stop_clock(self, at: Instant) -> None:
+        """The clock was virtual, and stops here: whoever reads this later sees the world as it was then."""
+        with self.beside(writing=True) as db:
+            db.execute("INSERT OR REPLACE INTO meta VALUES ('clock', ?)", (str(at),))
 
     @contextmanager
     def beside(self, *, writing: bool) -> Iterator[sqlite3.Connection]:
