@@ -25,9 +25,11 @@ from tenure.ledger import Ledger, LedgerRefused
 from tenure.shell.home import Home
 from tenure.shell.ledger_store import LedgerStore
 from tenure.shell.simulated import SimulatedExecutor
+from tenure.shell.store import Store
 from tenure.units import SECOND, Instant, parse_duration
 
 if TYPE_CHECKING:
+    from tenure.embedded.metered import Metered
     from tenure.notify import NotifyConfig
 
 POLL = 0.1
@@ -49,8 +51,10 @@ class Daemon:
         notify: NotifyConfig | None = None,
         report: Callable[[str], None] | None = None,
         custodians: Sequence[FolderCustodian] = (),
+        metered: Metered | None = None,
     ) -> None:
         self.path = path
+        self.metered = metered
         self.custodians = tuple(custodians)
         """Who reveals when a draw is frozen; what they have not published yet is published when driving begins."""
         self.anchor = anchor
@@ -96,6 +100,8 @@ class Daemon:
                 except LedgerRefused as refused:
                     self._report(refused)
                     return self.stopping.wait(RETRY)
+                if self.metered is not None:
+                    self.metered.look(home)
                 if until_idle and is_idle(home):
                     return True
                 self.stopping.wait(_pause(home.next_wake(), clock()))
@@ -127,7 +133,9 @@ class Daemon:
         self.stopping.set()
 
     def _home(self, ledger: Ledger) -> Home:
-        home = Home(LedgerStore(ledger), custodians=self.custodians, watch=self.watch)
+        home = Home(self._store(ledger), custodians=self.custodians, watch=self._saw)
+        if self.metered is not None:
+            self.metered.begin(home)
         for one in self.custodians:
             home.handle(Publish(one.beacon, one.root), now=clock(), decide=False)
         policy = home.state.policy
@@ -141,6 +149,19 @@ class Daemon:
             find_node=lambda name: row.node if (row := home.state.topology.rows.get(name)) else None,
         )
         return home
+
+    def _store(self, ledger: Ledger) -> Store:
+        if self.metered is None:
+            return LedgerStore(ledger)
+        from tenure.shell.timed_store import TimedStore  # only where somebody wants to know
+
+        return TimedStore(LedgerStore(ledger), self.metered.took)
+
+    def _saw(self, entry: Entry) -> None:
+        if self.metered is not None:
+            self.metered.saw(entry)
+        if self.watch is not None:
+            self.watch(entry)
 
     def _real(self, fleet: str) -> ProcessExecutor:
         """The same one also after the ledger was opened again: it has children to bury."""

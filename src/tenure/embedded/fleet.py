@@ -70,6 +70,11 @@ class Fleet:
             self._home = Home(LedgerStore(self.ledger))
         return self._home
 
+    def now(self) -> Instant:
+        """The present instant of this fleet: by the clock, but the ledger of a scenario stands where that ended."""
+        stands = self.ledger.stands_at
+        return clock() if stands is None else stands
+
     @property
     def driven(self) -> bool:
         return is_driven(self.path)
@@ -96,17 +101,17 @@ class Fleet:
     def submit(self, objects: Iterable[ApiObject], *, decide: bool) -> Outcome:
         """Create or update objects, all or none; answers the facts, or why there are none."""
         event = Apply(tuple(objects))  # type: ignore[arg-type]  # the kinds that people write
-        return self.home.handle(event, now=clock(), decide=decide)[0]
+        return self.home.handle(event, now=self.now(), decide=decide)[0]
 
     def cancel(self, keys: Sequence[tuple[str, str]]) -> list[FieldError]:
         """Delete runs, by namespace and name, in one commit."""
         events = [Delete(kind="Run", namespace=namespace, name=name) for namespace, name in keys]
-        outcomes = self.home.handle(*events, now=clock(), decide=self.driven)
+        outcomes = self.home.handle(*events, now=self.now(), decide=self.driven)
         return [error for outcome in outcomes for error in outcome.refused]
 
     def resolve(self, key: str) -> Outcome:
         """An operator wants room made now for a waiting run, ``namespace/name``."""
-        return self.home.handle(Resolve(key), now=clock())[0]
+        return self.home.handle(Resolve(key), now=self.now())[0]
 
     def apply(self, objects: Iterable[ApiObject]) -> list[FieldError]:
         """Create or update objects, all or none; answers what is wrong with them."""
@@ -123,14 +128,14 @@ class Fleet:
         self._handle(Publish(beacon, root))
 
     def _handle(self, event: Event) -> list[FieldError]:
-        outcomes = self.home.handle(event, now=clock(), decide=self.driven)
+        outcomes = self.home.handle(event, now=self.now(), decide=self.driven)
         return [error for outcome in outcomes for error in outcome.refused]
 
     # -- asking --
 
     def plan(self, run: Run, *, now: Instant | None = None) -> Verdict:
         """What would be decided for a run now; nothing is recorded."""
-        plan = make_plan(self.state().world, compile_demand(run), now=clock() if now is None else now)
+        plan = make_plan(self.state().world, compile_demand(run), now=self.now() if now is None else now)
         return plan.verdict if isinstance(plan, Plan) else plan
 
     def rehearse(self, event: Event, *, now: Instant) -> tuple[State, Outcome]:
