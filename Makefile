@@ -11,11 +11,14 @@ JOBS ?= 2
 ARGS ?=
 export PYTHON
 
-.PHONY: help venv venv-run run check format test generate bench pins clean
+NODES ?= 16
+GPUS ?= 8
+
+.PHONY: help venv venv-run run check format test kube-assets kube-up kube-down generate bench pins clean
 
 help: ## list the targets
 	@echo "Tenure. Each target sets up what it needs by itself; ARGS=\"...\" passes options on."
-	awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
 
 venv: ## build or refresh .venv with everything pinned in requirements/dev.txt
 	@requirements/install dev
@@ -43,8 +46,36 @@ format: venv ## rewrite the code as ruff wants it (safe fixes and formatting)
 	$(BIN)/ruff format
 
 test: check ## everything: check, then all tests (ARGS="path -k name" for some)
-	@echo "==> pytest -n $(JOBS) $(ARGS)"
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -q $(ARGS)
+	@left_out=
+	case " $(ARGS) " in
+	    *tests/kube* | *" tests "*) wanted=1 ;;
+	    *tests/* | *src/*) wanted= ;; # ARGS names tests that need no cluster
+	    *) wanted=1 ;;
+	esac
+	if [ -n "$$wanted" ]; then
+	    code=0
+	    $(BIN)/python tools/kube_assets.py >/dev/null || code=$$?
+	    if [ "$$code" = 3 ] && [ "$${CI:-}" != true ]; then
+	        left_out="==> LEFT OUT: the tests of tests/kube that need a real control plane: none can be had here."
+	        echo "$$left_out Why is said above; with CI=true it is a failure." >&2
+	    elif [ "$$code" != 0 ]; then
+	        exit "$$code"
+	    fi
+	fi
+	echo "==> pytest -n $(JOBS) $(ARGS)"
+	code=0
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -q $(ARGS) || code=$$?
+	[ -z "$$left_out" ] || echo "$$left_out They are named in the summary; \`make kube-assets\` says why." >&2
+	exit "$$code"
+
+kube-assets: venv ## find or build (once, minutes) etcd, kube-apiserver, kubectl and KWOK for tests
+	@$(BIN)/python tools/kube_assets.py $(ARGS)
+
+kube-up: venv ## a cluster to try things on: NODES=16 GPUS=8; prints its kubeconfig
+	@$(BIN)/python -m tools.kube_up up --nodes $(NODES) --gpus $(GPUS)
+
+kube-down: venv ## stop it, and remove what it kept
+	@$(BIN)/python -m tools.kube_up down
 
 generate: venv ## rewrite the generated files (CRDs, reference docs)
 	@$(BIN)/python tools/generate.py $(ARGS)
@@ -59,7 +90,7 @@ pins: ## resolve the pins in requirements/ anew (needs uv)
 	        --no-header --no-emit-index-url --no-emit-find-links "$$@"
 	}
 	compile --extra nvml pyproject.toml requirements/build.in -o requirements/run.txt
-	compile --extra nvml --extra dev -c requirements/run.txt pyproject.toml requirements/build.in -o requirements/dev.txt
+	compile --extra nvml --extra kube --extra metrics --extra dev -c requirements/run.txt pyproject.toml requirements/build.in -o requirements/dev.txt
 
 clean: ## remove .venv, caches and build leftovers (nothing under version control)
 	@rm -rf .venv .venv.lock build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -15,6 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 KINDS = ("Budget", "Run", "Reservation", "Lease")
+LEDGER_KINDS = {"LedgerEntry": "ledgerentries", "LedgerHead": "ledgerheads"}
 _YAML_HEADER = "# Written by `make generate` from src/tenure/api; edit the types there.\n"
 
 
@@ -23,6 +24,15 @@ def crd(kind: str) -> str:
     import yaml
 
     from tenure.api.crd import manifest
+
+    return _YAML_HEADER + yaml.safe_dump(manifest(kind), sort_keys=False, width=110)
+
+
+def ledger_crd(kind: str) -> str:
+    """The same of a kind in which the ledger is kept."""
+    import yaml
+
+    from tenure.api.ledger_objects import manifest
 
     return _YAML_HEADER + yaml.safe_dump(manifest(kind), sort_keys=False, width=110)
 
@@ -57,13 +67,21 @@ def reasons_reference() -> str:
     return reasons_page()
 
 
+def metrics_reference() -> str:
+    from tenure.observe.reference import metrics_page
+
+    return metrics_page()
+
+
 FILES: list[tuple[str, Callable[[], str]]] = [
     *((f"deploy/crds/{kind.lower()}s.yaml", partial(crd, kind)) for kind in KINDS),
+    *((f"deploy/crds/{plural}.yaml", partial(ledger_crd, kind)) for kind, plural in LEDGER_KINDS.items()),
     ("docs/reference/api.md", api_reference),
     ("docs/reference/policy.md", policy_reference),
     ("docs/reference/cli.md", cli_reference),
     ("docs/reference/invariants.md", invariants_reference),
     ("docs/reference/reasons.md", reasons_reference),
+    ("docs/reference/metrics.md", metrics_reference),
 ]
 
 

@@ -10,7 +10,7 @@ SOURCE = ROOT / "src" / "tenure"
 ENGINE = SOURCE / "engine"
 
 # Only for a checkout without git (an unpacked archive): what .gitignore would have hidden.
-_NOT_OURS = {".git", ".venv", "__pycache__", "build", "dist", ".hypothesis"}
+_NOT_OURS = {".git", ".kube", ".venv", "__pycache__", "build", "dist", ".hypothesis"}
 _NOT_OURS |= {".mypy_cache", ".ruff_cache", ".pytest_cache", ".import_linter_cache"}
 
 
