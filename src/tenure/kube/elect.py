@@ -1,0 +1,135 @@
+"""Who of several operators decides: a ``coordination.k8s.io`` Lease that one of them holds and keeps renewing.
+
+This only saves work. Two operators that both believe to be the leader are harmless, since only one of them wins each
+swap of the LedgerHead; they would be busy losing. So a leader that is paused may go on believing for a moment, and
+nothing depends on clocks: a holder counts as gone when its record has not changed for ``duration`` on our own clock,
+wherever its own clock stands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tenure.kube.client import Client, Object
+from tenure.kube.errors import ApiError
+from tenure.kube.resources import ELECTION_LEASES, SYSTEM_NAMESPACE
+
+log = logging.getLogger(__name__)
+
+
+class Elector:
+    """One candidate. ``leading`` may be read, and waited for, on any thread."""
+
+    def __init__(
+        self,
+        client: Client,
+        identity: str,
+        *,
+        name: str = "tenure-operator",
+        namespace: str = SYSTEM_NAMESPACE,
+        duration: float = 15.0,
+        renew: float = 2.0,
+        clock: Callable[[], float] = time.monotonic,
+        on_change: Callable[[bool], None] = lambda leading: None,
+    ) -> None:
+        self.identity = identity
+        self.leading = threading.Event()
+        self.holder = ""
+        """Who led when we last looked."""
+        self._client = client
+        self._name, self._namespace = name, namespace
+        self._duration, self._renew = duration, renew
+        self._clock = clock
+        self._on_change = on_change
+        self._seen: tuple[str, Any, float] = ("", None, 0.0)
+        """Version of the record that was seen last, whose it was, and since when it has not changed."""
+        self._renewed = 0.0
+
+    async def campaign(self) -> None:
+        """Try to lead, and go on leading, until cancelled; then step down."""
+        try:
+            while True:
+                await self._try_once()
+                await asyncio.sleep(self._renew * (0.8 + random.random() * 0.4))
+        finally:
+            if self.leading.is_set():
+                await asyncio.shield(self._step_down())
+
+    async def _try_once(self) -> None:
+        try:
+            won = await asyncio.wait_for(self._claim(), timeout=self._duration / 3)
+        except (ApiError, TimeoutError) as error:
+            log.info("the election could not be asked: %s", error)
+            won = self.leading.is_set() and self._clock() - self._renewed < self._duration * 2 / 3
+        self._lead(won)
+
+    def _lead(self, leading: bool) -> None:
+        if leading == self.leading.is_set():
+            return
+        if leading:
+            self.leading.set()
+        else:
+            self.leading.clear()
+        self._on_change(leading)
+
+    async def _claim(self) -> bool:
+        """One attempt to take or renew the record; True if it is ours."""
+        began = self._clock()
+        try:
+            found = await self._client.get(ELECTION_LEASES, self._name, self._namespace)
+        except ApiError as error:
+            if not error.not_found:
+                raise
+            found = ELECTION_LEASES.named(self._name, self._namespace, spec={})
+        self.holder = found["spec"].get("holderIdentity") or ""
+        if self.holder not in ("", self.identity) and not self._gone(found):
+            return False
+        try:
+            await self._write(found)
+        except ApiError as error:
+            if error.conflict or error.exists:
+                return False  # somebody was faster
+            raise
+        self.holder, self._renewed = self.identity, began
+        return True
+
+    def _gone(self, found: Object) -> bool:
+        """Whether the holder has let its time pass, as we have seen it."""
+        version, now = found["metadata"]["resourceVersion"], self._clock()
+        if self._seen[0] != version:
+            self._seen = (version, self.holder, now)
+        return now - self._seen[2] >= self._duration
+
+    async def _write(self, found: Object) -> None:
+        spec, now = found["spec"], dt.datetime.now(dt.UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        fresh = spec.get("holderIdentity") != self.identity
+        new = {
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": max(1, round(self._duration)),
+            "acquireTime": now if fresh else spec.get("acquireTime", now),
+            "renewTime": now,
+            "leaseTransitions": int(spec.get("leaseTransitions") or 0) + (1 if fresh else 0),
+        }
+        body = {**found, "spec": new}
+        if "resourceVersion" in found["metadata"]:
+            await self._client.replace(ELECTION_LEASES, body)
+        else:
+            await self._client.create(ELECTION_LEASES, body)
+
+    async def _step_down(self) -> None:
+        """Let the next one in at once."""
+        self._lead(False)
+        try:
+            found = await self._client.get(ELECTION_LEASES, self._name, self._namespace)
+            if found["spec"].get("holderIdentity") == self.identity:
+                found["spec"]["holderIdentity"] = ""
+                await self._client.replace(ELECTION_LEASES, found)
+        except ApiError as error:
+            log.info("the election could not be told that we left: %s", error)

@@ -1,0 +1,349 @@
+"""The operator of a cluster: the embedded daemon's loop, with an API server in the place of a file.
+
+    informers ── what changed ──> intake ──> Home.handle ── one swap of the LedgerHead ──> fold
+        ^                                                                                    |
+        └──────── pods, leases, reservations, statuses, events <── desk <── executor, materialiser
+
+Nothing is decided before every copy is complete and the ledger is folded. Whatever has arrived since the last decision
+is taken in together. Several operators may run: who is outrun at the swap throws its decision away, reads what the
+winner wrote, and goes on; leader election only saves the trouble. When the ledger cannot be written, nothing is
+admitted, running work goes on, and the loop says so once and tries again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from threading import Event
+
+from msgspec import Struct
+
+from tenure.api.errors import FieldError
+from tenure.engine import Event as EngineEvent
+from tenure.engine import Publish
+from tenure.facts import Entry
+from tenure.kube.client import Client
+from tenure.kube.desk import RUN, Desk
+from tenure.kube.errors import ApiError
+from tenure.kube.informer import Informers
+from tenure.kube.intake import KINDS, Intake
+from tenure.kube.loop import IO
+from tenure.kube.materialise import HOLD_SECONDS, Materialiser
+from tenure.kube.pods import START_TIMEOUT, KubeExecutor
+from tenure.kube.refusals import StoreRefused
+from tenure.kube.resources import LEASES
+from tenure.kube.store import KubeStore
+from tenure.kube.tidings import Tidings
+from tenure.kube.translate import Object
+from tenure.kube.watching import CLOSED, Bell, informers, names
+from tenure.kube.wishes import take_away
+from tenure.ledger import LedgerRefused
+from tenure.shell.custodian import Custodian
+from tenure.shell.home import Home
+from tenure.units import SECOND, Instant, Micros
+
+SYNC_SECONDS = 120.0
+LINGER_SECONDS = 0.005
+"""How long to wait for more after the first change: a burst is one decision."""
+REFRESH_SECONDS = 60.0
+"""How often numbers that run with the clock are written anew."""
+RETRY_SECONDS = 1.0
+STANDBY_SECONDS = 0.5
+SILENCE_SECONDS = 90.0
+"""A watch that was told nothing for so long, not even that there is nothing, is dead; and so is a loop."""
+_WRITTEN = ("Lease", "Reservation", "Run", "Budget")
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """How an operator runs."""
+
+    bind: bool = True
+    """False: nothing new is decided; what happens is accounted for."""
+    binding: bool = False
+    """Whether pods get their node by the Binding subresource, instead of being created with it."""
+    start_timeout: Micros = START_TIMEOUT
+    keep: Micros | None = None
+    """How long closed leases stay in the API server; None for ever."""
+    hold: float = HOLD_SECONDS
+    simulated: bool = False
+    """Take what only the simulator may have: a draw's secret, runs without a template."""
+    watch_seconds: int = 60
+    reporter: str = "tenure"
+
+
+class Chore:
+    """Something to be done now and then, on the loop's thread of decisions: it may use the ledger."""
+
+    def __init__(self, name: str, every: float, do: Callable[[], None]) -> None:
+        self.name, self.every, self.do = name, every, do
+        self.due = time.monotonic() + every
+
+
+def clock() -> Instant:
+    """Now, in microseconds."""
+    return time.time_ns() // 1000
+
+
+class Operator:
+    """One process's hold on a cluster."""
+
+    def __init__(
+        self,
+        io: IO,
+        client: Client,
+        store: KubeStore,
+        *,
+        options: Options | None = None,
+        custodians: Sequence[Custodian] = (),
+        roots: Iterable[tuple[str, str]] = (),
+        now: Callable[[], Instant] = clock,
+        report: Callable[[str], None] = lambda text: None,
+        watch: Callable[[Entry], None] = lambda entry: None,
+    ) -> None:
+        """``roots``: what custodians publish. ``report`` is told troubles in a sentence, ``watch`` every entry."""
+        options = options or Options()
+        self.io, self.client, self.store, self.options = io, client, store, options
+        self.now, self.report, self.watch = now, report, watch
+        self.bell = Bell()
+        self.caches = informers(client, self.bell, watch_seconds=options.watch_seconds)
+        self.informers = Informers(io, self.caches.values())
+        self.desk = Desk(io, trouble=lambda key, error: report(f"{key}: {error}"))
+        self.desk.changed = self.bell.ring
+        self.leading: Callable[[], bool] = lambda: True
+        """Asked before each turn: who is not the leader watches, and decides nothing."""
+        self.chores: list[Chore] = []
+        self.stopping = Event()
+        self.ready = False
+        """Everything is synced, folded and compared, and the last decision could be committed."""
+        self.turned = time.monotonic()
+        """When the loop last went round."""
+        self._custodians, self._roots = tuple(custodians), tuple(roots)
+        self._trouble = ""
+        self._lost = False
+        """The last decision was not committed: the state is built anew before the next."""
+        self._refreshed = time.monotonic()
+        self._entries: list[Entry] = []
+        """What was committed and not followed yet."""
+        self._closed: Future[set[str]] | None = None
+        """Which leases are closed, while it is being read."""
+        self._followed: int | None = None
+        """The last entry that was followed; None before everything was compared once."""
+
+    # -- beginning --
+
+    def start(self) -> None:
+        """Sync everything and fold the ledger; nothing is decided yet."""
+        self.informers.start()
+        options = self.options
+        self.home = Home(self.store, custodians=self._custodians, watch=self._entries.append)  # while they read
+        missing = self.informers.wait(SYNC_SECONDS)
+        if missing:
+            kinds = ", ".join(one.resource.plural for one in missing)
+            raise ApiError(0, "NotSynced", f"{kinds} could not be read in {SYNC_SECONDS:.0f} s")
+        self.store.refresh()
+        self.home.handle(now=self.home.state.now)
+        self.home.binding = options.bind
+        self.intake = Intake(
+            {kind: self.caches[kind] for kind in KINDS}, simulated=options.simulated, created=self.created
+        )
+        self.executor = KubeExecutor(
+            self.client, self.desk, self.caches["Pod"], fleet=self.store.fleet, state=lambda: self.home.state,
+            seq=lambda: self.home.seq, bind=options.binding, start_timeout=options.start_timeout,
+            changed=self.bell.ring,
+        )  # fmt: skip
+        self.home.executor = self.executor
+        self.materialiser = Materialiser(
+            self.client, self.desk, self.caches, fleet=self.store.fleet, refused=self.intake.refused, hold=options.hold
+        )
+        self.tidings = Tidings(self.client, self.desk, reporter=options.reporter)
+
+    def created(self, item: Object) -> str | None:
+        """When an object was made, as far as queues are concerned."""
+        found: str | None = item["metadata"].get("creationTimestamp")
+        return found
+
+    # -- the loop --
+
+    def run(self) -> None:
+        """Drive until told to stop. Work that runs then goes on; the next operator finds it again."""
+        self.start()
+        try:
+            while not self.stopping.is_set():
+                pause = self._once()
+                if self.bell.await_ring(pause):
+                    self.stopping.wait(LINGER_SECONDS)
+        finally:
+            self.finish()
+
+    def stop(self) -> None:
+        self.stopping.set()
+        self.bell.ring()
+
+    def finish(self) -> None:
+        """Write down what was decided, as far as a few seconds allow, and let go."""
+        self.ready = False
+        if self._followed is not None:
+            self.materialiser.flush(self.home.state, now=self.now(), all_of_it=True)
+            self.desk.wait(5.0)
+        self.desk.close()
+        self.informers.stop()
+
+    def _once(self) -> float:
+        """One turn; returns how long nothing has to be done."""
+        if not self.leading():
+            self.ready, self.turned = True, time.monotonic()
+            return STANDBY_SECONDS
+        try:
+            self.turn()
+            self._do_chores()
+            self.ready, self._trouble = self._closed is None, ""
+            return self._pause()
+        except (StoreRefused, LedgerRefused) as refused:
+            self._lost = True
+            self._complain(f"{refused.sentence} {refused.next_step}", quiet=getattr(refused, "code", "") == "Outrun")
+            return 0.0 if getattr(refused, "code", "") == "Outrun" else RETRY_SECONDS
+        except ApiError as error:
+            self._complain(str(error))
+            return RETRY_SECONDS
+
+    def _do_chores(self) -> None:
+        for chore in self.chores:
+            if time.monotonic() >= chore.due:
+                chore.due = time.monotonic() + chore.every
+                try:
+                    chore.do()
+                except (ApiError, StoreRefused) as error:
+                    self.report(f"{chore.name}: {error}")
+
+    def _complain(self, text: str, *, quiet: bool = False) -> None:
+        self.ready = quiet and self.ready
+        if not quiet and text != self._trouble:
+            self.report(f"{text} Running work goes on, nothing is admitted; trying again.")
+            self._trouble = text
+
+    def turn(self) -> None:
+        """Take in what has changed, decide, and have it carried out."""
+        now = self.now()
+        if self._lost:
+            self.home.handle(now=self.home.state.now)  # what is stored is what counts
+            self._lost = False
+        self._take_news()
+        if self._followed is None:
+            self._compare_all(now)
+            for beacon, root in self._roots:
+                self._handle(Publish(beacon, root))
+        self._compare_closed(now)
+        while True:
+            self._decide(now)
+            if not self._follow() and not self.intake.waiting:
+                break
+        self._show(now)
+        self.turned = time.monotonic()
+
+    def _take_news(self) -> None:
+        """Hand out what the informers saw."""
+        changed = {resource.kind: keys for resource, keys in self.bell.take().items()}
+        for kind in KINDS:
+            for key in changed.get(kind, ()):
+                self.intake.mark(kind, key)
+        self.executor.saw(changed.get("Pod", ()))
+        for written in _WRITTEN:
+            for key in changed.get(written, ()):
+                self.materialiser.saw(written, key, self.home.state)
+        if "LedgerHead" in changed and self._is_behind():
+            self.store.refresh()
+
+    def _is_behind(self) -> bool:
+        head = self.caches["LedgerHead"].get("head")
+        return head is not None and int(head["spec"]["seq"]) > self.store.head.seq
+
+    def _compare_all(self, now: Instant) -> None:
+        """Compare everything that is there with everything that should be: once, at the beginning."""
+        self.intake.mark_all(self.home.state)
+        self.materialiser.resync(self.home.state, self.store)
+        self._list_closed()
+        self._followed = self.home.seq
+        self._entries.clear()
+
+    def _list_closed(self) -> None:
+        """Begin to read which leases are closed. They may be very many, and no decision rests on them."""
+        self._closed = self.io.start(names(self.client, LEASES, fields=CLOSED))
+        self._closed.add_done_callback(lambda done: self.bell.ring())
+
+    def _compare_closed(self, now: Instant) -> None:
+        """When it has been read which leases are closed: have the ends written that are not."""
+        if self._closed is None or not self._closed.done():
+            return
+        done, self._closed = self._closed, None
+        try:
+            closed = done.result()
+        except ApiError:
+            self._list_closed()
+            raise
+        since = None if self.options.keep is None else now - self.options.keep
+        missing = self.store.ledger.closed_leases(since=since, but=closed)
+        self.materialiser.compare((row.lease, row.end, row.closure) for row in missing)
+
+    def _decide(self, now: Instant) -> None:
+        batch = self.intake.collect(self.home.state)
+        try:
+            if batch:
+                self.intake.apply(batch, self._handle)
+                for wish in batch.last:
+                    self._granted(wish.run)
+            self.home.drive(now=now)
+        except BaseException:
+            self.intake.put_back(batch)
+            raise
+
+    def _granted(self, key: str) -> None:
+        wish = self.intake.wishes.granted(key)
+        self.desk.put(f"Wish/{key}", lambda: take_away(self.client, key, wish), rank=RUN)
+
+    def _handle(self, event: EngineEvent) -> list[FieldError]:
+        outcomes = self.home.handle(event, now=self.now(), decide=self.home.binding)
+        return [error for outcome in outcomes for error in outcome.refused]
+
+    def _follow(self) -> bool:
+        """Let everybody know what was committed, by us or by others; True if it was anything."""
+        told, self._entries[:] = list(self._entries), []
+        assert self._followed is not None
+        entries: Iterable[Entry] = told
+        if self.home.seq - self._followed != len(told):  # the state was built anew from what others wrote
+            entries = self.store.entries(after=self._followed, until=self.home.seq)
+        before = self._followed
+        for entry in entries:
+            self.materialiser.follow(entry)
+            self.tidings.follow(entry, self.home.state)
+            self.intake.follow(entry)
+            self.watch(entry)
+            self._followed = entry.seq
+        return self._followed != before
+
+    def _show(self, now: Instant) -> None:
+        if self.intake.news:
+            news, self.intake.news = self.intake.news, set()
+            self.materialiser.refusals(news)
+            refused = self.intake.refused
+            self.tidings.refused({mark: refused[mark] for mark in news if mark in refused}, now=now)
+        if time.monotonic() - self._refreshed > REFRESH_SECONDS:
+            self._refreshed = time.monotonic()
+            self.materialiser.refresh(self.home.state)
+        self.materialiser.flush(self.home.state, now=now)
+
+    def _pause(self) -> float:
+        """Seconds until something is due though nothing changes."""
+        waits = [1.0]
+        if (wake := self.home.next_wake()) is not None and self.home.binding:
+            waits.append((wake - self.now()) / SECOND)
+        if (held := self.materialiser.next_flush()) is not None:
+            waits.append(held)
+        return max(0.0, min(waits))
+
+    # -- probes --
+
+    @property
+    def alive(self) -> bool:
+        """Whether watches make progress and the loop goes round."""
+        return self.informers.silent_seconds() < SILENCE_SECONDS and time.monotonic() - self.turned < SILENCE_SECONDS

@@ -1,0 +1,318 @@
+"""Pods of a cluster as an executor: what the engine wants of each, and what the API server shows of it.
+
+A pod starts at most once because its name is made once, by the engine, and an API server has no two objects of one
+name: a create that was sent twice, by us or by another operator, meets itself. What we created is remembered until the
+informer shows it, so that a slow watch never looks like a pod that vanished. A pod is ``Bound`` when its kubelet took
+it, and ``Gone`` when its object is: only then are its GPUs free. Pods of ours that the engine keeps no longer are taken
+away; on a fenced node by force, for nobody is left there to confirm it. A pod that is newer than what we know of the
+ledger is another operator's, and is left alone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+from tenure.api.errors import escape
+from tenure.engine import State
+from tenure.engine.rows import RunRow
+from tenure.engine.topology import is_fenced
+from tenure.facts import Pod
+from tenure.kube.client import Client
+from tenure.kube.desk import POD, Desk
+from tenure.kube.errors import ApiError
+from tenure.kube.manifests import binding_manifest, pod_manifest, service_manifest
+from tenure.kube.marks import ENTRY, FLEET
+from tenure.kube.resources import PODS, SERVICES
+from tenure.kube.seen import MESSAGE_MAX, PodSeen, look, news
+from tenure.shell.executor import PodReport, PodWork
+from tenure.units import MINUTE, Instant, Micros
+
+START_TIMEOUT: Micros = 10 * MINUTE
+"""How long a pod may take until its kubelet runs it: an image that cannot be pulled holds GPUs no longer than this."""
+
+Object = dict[str, Any]
+
+
+class PodCache(Protocol):
+    def get(self, key: str) -> Object | None: ...
+    def keys(self) -> Iterable[str]: ...
+
+
+class KubeExecutor:
+    """Attentive: it keeps the work in mind, and looks at what the engine or the informer says has changed."""
+
+    def __init__(
+        self,
+        client: Client,
+        desk: Desk,
+        cache: PodCache,
+        *,
+        fleet: str,
+        state: Callable[[], State],
+        seq: Callable[[], int],
+        bind: bool = False,
+        start_timeout: Micros = START_TIMEOUT,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._client, self._desk, self._cache = client, desk, cache
+        self._fleet, self._state, self._seq = fleet, state, seq
+        self._bind, self._start_timeout, self._changed = bind, start_timeout, changed
+        self._work: dict[str, PodWork] = {}
+        self._due: set[str] = set()
+        """Pods to look at: something changed, or what was reported is not recorded yet."""
+        self._born: dict[str, Object] = {}
+        """Pods that we created and that the informer has not shown yet."""
+        self._met: set[str] = set()
+        """Pods that the informer has shown: if one is not there any more, it is gone."""
+        self._refused: dict[str, str] = {}
+        """Pods that could not be made, and why."""
+        self._starting: dict[str, Instant] = {}
+        """Pods that do not run yet, and by when they must."""
+        self._orphans: set[str] = set()
+        """Pods of ours that the engine does not keep, until they are gone."""
+        self._served: set[str] = set()
+        """Uids of runs that have their Service."""
+        self._inbox: deque[str] = deque()
+        """Pods of which a write has come to something, told by the loop's thread."""
+
+    # -- the port --
+
+    def reconcile(self, work: Sequence[PodWork], *, now: Instant) -> list[PodReport]:
+        """Everything: at the beginning, and after the state was built anew."""
+        self._work = {item.pod.key: item for item in work}
+        self._due = set(self._work)
+        self._orphans |= {key for key in list(self._cache.keys()) if key not in self._work and self._is_ours(key)}
+        return self._report(now)
+
+    def revise(self, changed: Sequence[PodWork], *, dropped: Sequence[str], now: Instant) -> list[PodReport]:
+        for item in changed:
+            self._work[item.pod.key] = item
+            self._due.add(item.pod.key)
+        for key in dropped:
+            self._forget(key)
+        return self._report(now)
+
+    def next_wake(self) -> Instant | None:
+        return min(self._starting.values(), default=None)
+
+    def saw(self, keys: Iterable[str]) -> None:
+        """The informer has news of these pods. On the engine's thread."""
+        for key in keys:
+            if self._cache.get(key) is None and self._born.pop(key, None) is not None:
+                self._met.add(key)  # it came and went between two looks
+            if key in self._work:
+                self._due.add(key)
+            elif self._is_ours(key):
+                self._orphans.add(key)
+
+    @property
+    def curious(self) -> bool:
+        """Whether there is something to look at."""
+        return bool(self._due or self._orphans or self._inbox)
+
+    # -- looking --
+
+    def _report(self, now: Instant) -> list[PodReport]:
+        while self._inbox:
+            self._due.add(self._inbox.popleft())
+        due, self._due = self._due, set()
+        due |= {key for key, deadline in self._starting.items() if deadline <= now}
+        reports: list[PodReport] = []
+        for item in (self._work[key] for key in sorted(due & self._work.keys())):
+            found = self._look_at(item, now)
+            reports += found
+            if found:
+                self._due.add(item.pod.key)  # until it is recorded
+        for key in sorted(self._orphans):
+            self._tidy(key)
+        return reports
+
+    def _look_at(self, item: PodWork, now: Instant) -> list[PodReport]:
+        """What is news of one pod; and see to it that it becomes what it should be."""
+        key, seen = item.pod.key, self._seen(item.pod.key)
+        if seen is not None and seen.fleet != self._fleet:
+            self._refused.setdefault(key, "a pod of this name is there already, and is not Tenure's")
+            seen = None
+        waits = item.known == "Placed" and not item.stop and (seen is None or seen.phase == "Pending")
+        if waits and key not in self._refused and seen is not None:
+            deadline = self._starting.setdefault(key, item.since + self._start_timeout)
+            if deadline <= now:
+                detail = f": {seen.message}" if seen.message else ""
+                self._refused[key] = f"it did not start within {self._start_timeout // MINUTE} minutes{detail}"
+        if not waits or key in self._refused:
+            self._starting.pop(key, None)
+        if waits and key in self._refused:
+            return [PodReport(key=key, phase="Failed", message=self._refused[key], at=now)]
+        if seen is None and not self._is_gone(item):
+            if waits:
+                self._create(item)
+            else:
+                self._due.add(key)  # a write is under way: when it has ended, there is more to know
+            return []
+        found = list(news(item, seen, now=now))
+        self._act(item, seen)
+        return found
+
+    def _seen(self, key: str) -> PodSeen | None:
+        found = self._cache.get(key)
+        if found is not None:
+            self._met.add(key)
+            self._born.pop(key, None)
+        else:
+            found = self._born.get(key)
+        return None if found is None else look(found, fleet_key=FLEET, entry_key=ENTRY)
+
+    def _is_gone(self, item: PodWork) -> bool:
+        """Whether a pod that is not there was there, or will never be."""
+        key = item.pod.key
+        if item.stop:
+            return self._desk.drop(_write(key)) and not self._desk.holds(_write(key))
+        return item.known != "Placed" or key in self._met
+
+    # -- acting --
+
+    def _act(self, item: PodWork, seen: PodSeen | None) -> None:
+        if seen is None:
+            return
+        if item.stop and not seen.leaving:
+            self._delete(item.pod.key, seen, force=False)
+        elif self._bind and not seen.node and not item.stop and item.known == "Placed":
+            self._desk.put(_write(item.pod.key), lambda: self._bound(item.pod), rank=POD)
+
+    def _create(self, item: PodWork) -> None:
+        if self._desk.holds(_write(item.pod.key)):
+            return
+        row = self._state().runs[item.pod.run_key]
+        resource = self._state().policy.gpu_resource
+        body = pod_manifest(item.manifest, item.pod, row, fleet=self._fleet, seq=self._seq(), resource=resource,
+                            bind=self._bind)  # fmt: skip
+        if len(row.pods) > 1:
+            self._serve(row)
+        self._desk.put(_write(item.pod.key), lambda: self._created(item.pod, body), rank=POD)
+
+    async def _created(self, pod: Pod, body: Object) -> None:
+        key = pod.key
+        try:
+            made = await self._client.create(PODS, body)
+        except ApiError as error:
+            if error.exists or error.in_doubt:
+                found = await self._found(pod)
+                if found is None:
+                    raise
+                made = found
+            elif error.transient or error.conflict:  # a conflict is about something else: a quota that was changing
+                raise
+            else:
+                self._refused[key] = escape(error.message)[:MESSAGE_MAX]
+                self._news(key)
+                return
+        self._born[key] = made
+        if self._bind and not made["spec"].get("nodeName"):
+            await self._bound(pod)
+        self._news(key)
+
+    async def _found(self, pod: Pod) -> Object | None:
+        try:
+            return await self._client.get(PODS, pod.name, pod.namespace)
+        except ApiError as error:
+            if error.not_found:
+                return None
+            raise
+
+    async def _bound(self, pod: Pod) -> None:
+        """Bind a pod to its node; one that has a node already is bound."""
+        body = binding_manifest(pod)
+        try:
+            await self._client.create(PODS, body, name=pod.name, subresource="binding")
+        except ApiError as error:
+            if not error.conflict and not error.not_found:
+                raise
+
+    def _serve(self, row: RunRow) -> None:
+        """The run's headless Service, once."""
+        uid = row.run.metadata.uid
+        if uid in self._served:
+            return
+        self._served.add(uid)
+        body = service_manifest(row.namespace, row, fleet=self._fleet)
+        key = f"Service/{row.namespace}/{body['metadata']['name']}"
+        self._desk.put(key, lambda: self._serviced(body, uid), rank=POD)
+
+    async def _serviced(self, body: Object, uid: str) -> None:
+        meta = body["metadata"]
+        try:
+            await self._client.create(SERVICES, body)
+        except ApiError as error:
+            if not error.exists:
+                raise
+            found = await self._client.get(SERVICES, meta["name"], meta["namespace"])
+            owners = [one.get("uid") for one in found["metadata"].get("ownerReferences") or ()]
+            if uid not in owners and (found["metadata"].get("annotations") or {}).get(FLEET) == self._fleet:
+                # It is of an earlier run of this name, and would be collected with it.
+                await self._client.delete(SERVICES, meta["name"], meta["namespace"], uid=found["metadata"]["uid"])
+                await self._client.create(SERVICES, body)
+
+    def _delete(self, key: str, seen: PodSeen, *, force: bool) -> None:
+        namespace, _, name = key.partition("/")
+
+        async def write() -> None:
+            try:
+                await self._client.delete(PODS, name, namespace, uid=seen.uid, grace_seconds=0 if force else None)
+            except ApiError as error:
+                if not error.not_found and not (error.conflict and await self._is_another(name, namespace, seen.uid)):
+                    raise
+                if self._born.pop(key, None) is not None:
+                    self._met.add(key)
+                    self._news(key)
+
+        self._desk.put(_write(key), write, rank=POD)
+
+    async def _is_another(self, name: str, namespace: str, uid: str) -> bool:
+        """Whether a pod is gone, though perhaps another has its name."""
+        try:
+            return bool((await self._client.get(PODS, name, namespace))["metadata"]["uid"] != uid)
+        except ApiError as error:
+            if error.not_found:
+                return True
+            raise
+
+    # -- what is no longer wanted --
+
+    def _forget(self, key: str) -> None:
+        """The engine keeps a pod no longer: whatever is left of it goes."""
+        self._work.pop(key, None)
+        self._due.discard(key)
+        self._refused.pop(key, None)
+        self._starting.pop(key, None)
+        self._desk.drop(_write(key))
+        self._orphans.add(key)
+
+    def _tidy(self, key: str) -> None:
+        """Take away a pod that the engine does not keep, if it is ours and not newer than what we know."""
+        seen = self._seen(key)
+        if seen is None and self._desk.holds(_write(key)):
+            return  # a create is under way; it is looked at again when that has ended
+        if seen is None or seen.fleet != self._fleet or key in self._state().pods:
+            self._orphans.discard(key)
+            self._born.pop(key, None)
+            self._met.discard(key)
+            return
+        node = self._state().topology.rows.get(seen.node)
+        dead = node is None or is_fenced(node.node)
+        if seen.seq <= self._seq() and (dead or not seen.leaving):
+            self._delete(key, seen, force=dead)
+
+    def _is_ours(self, key: str) -> bool:
+        found = self._cache.get(key)
+        return found is not None and (found["metadata"].get("annotations") or {}).get(FLEET) == self._fleet
+
+    def _news(self, key: str) -> None:
+        """Something became of a write, on the loop's thread."""
+        self._inbox.append(key)
+        self._changed()
+
+
+def _write(key: str) -> str:
+    return f"Pod/{key}"

@@ -1,0 +1,132 @@
+"""One world in two homes: the same machines, money and runs in an embedded fleet and in a cluster, asked alike."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from tenure.api.meta import GROUP
+from tenure.kube.certs import Keeper
+from tenure.kube.loop import IO
+from tenure.testing.kube import RUNS_FOR, ControlPlane, gpu_node, until
+from tests.cli import support
+from tests.cli.support import BUDGETS, Done
+
+NODES = {"a-0": "A", "a-1": "A", "b-0": "B"}
+PERSON = "ada"
+
+
+def run_yaml(name: str, gpus: int, script: str = "sleep 600", *, seconds: int = 0, **spec: Any) -> str:
+    """A Run in namespace rai; ``seconds``: how long KWOK pretends that its pods run, as the script really does."""
+    container = {"name": "main", "image": "busybox", "command": ["sh", "-c", script]}
+    notes = {"metadata": {"annotations": {RUNS_FOR: f"{seconds}s"}}} if seconds else {}
+    resources = {"gpuType": "H100", "totalGPUs": gpus, **spec.pop("resources", {})}
+    body = {"resources": resources, "template": {**notes, "spec": {"containers": [container]}}, **spec}
+    return json.dumps({"apiVersion": f"{GROUP}/v1", "kind": "Run", "metadata": {"name": name, "namespace": "rai"},
+                       "spec": body})  # fmt: skip
+
+
+class Home:
+    """A home that is driven, and a way to ask it."""
+
+    def __init__(self, name: str, **env: str) -> None:
+        self.name, self.env = name, env
+
+    def call(self, *words: str, stdin: str | None = None) -> Done:
+        return support.call("runs", *words, stdin=stdin, **self.env)
+
+    def submit(self, *texts: str, flags: tuple[str, ...] = ()) -> Done:
+        return self.call("submit", "-f", "-", *flags, stdin="\n---\n".join(texts))
+
+    def phase(self, key: str) -> str:
+        told = self.call("list", "-A", "-o", "json").json["items"]
+        found = {f"{one['metadata']['namespace']}/{one['metadata']['name']}": one["status"]["phase"] for one in told}
+        return str(found.get(key, "Gone"))
+
+    def is_phase(self, key: str, phase: str) -> None:
+        until(lambda: self.phase(key) == phase, 30)
+
+
+VISION = """
+kind: Namespace
+metadata: {name: vis, annotations: {rq.davidlangworthy.io/owner: "org:ai:vision"}}
+"""
+
+
+def prepared(home: Home) -> Home:
+    """Four runs: one that is over, one that runs, one that waits for it, one that can never start."""
+    assert home.submit(BUDGETS, VISION).code == 0
+    assert home.submit(run_yaml("done", 2, "sleep 1", seconds=1)).code == 0
+    home.is_phase("rai/done", "Completed")
+    assert home.submit(run_yaml("train", 8, runtime={"expectedDuration": "1h"})).code == 0
+    home.is_phase("rai/train", "Running")
+    assert home.submit(run_yaml("wide", 12), run_yaml("giant", 64)).code == 0
+    return home
+
+
+def still(text: str) -> str:
+    """The text with everything taken out that is different each time, and each place."""
+    text = re.sub(r"\b(\d+[dhms]){1,3}\b", "AGE", support.still(text))
+    text = re.sub(r"\b(wide|urgent)-[0-9a-f]{8}\b|\b(entry) \d+", r"\1\2 ID", text)
+    return re.sub(r"\bN\.NN\b|\b0\.\d+\b", "N.NN", text)
+
+
+def cluster_home(plane: ControlPlane, config: Path, cache: Path) -> Home:
+    return Home("cluster", KUBECONFIG=str(config), TENURE_CACHE=str(cache), HOME=str(cache))
+
+
+def machines(plane: ControlPlane, kubelet: int) -> None:
+    """The machines, whose kubelets all answer at one port."""
+    where = {"region": "west", "cluster": "lab", "gpu.flavor": "H100"}
+    status = {
+        "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet}},
+    }
+    nodes = [gpu_node(name, 8, {**where, "fabric.domain": domain}, **status) for name, domain in NODES.items()]
+    plane.api.create_all(nodes)
+
+
+@contextmanager
+def kubelet() -> Iterator[int]:
+    """What KWOK leaves out of a kubelet: logs. Every container writes the same two lines, one of them later."""
+
+    async def written(request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        await answer.write(b"hello\n")
+        if request.query.get("follow"):
+            await asyncio.sleep(0.5)
+        await answer.write(b"done\n")
+        return answer
+
+    async def start() -> web.AppRunner:
+        app = web.Application()
+        app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", written)
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        await web.TCPSite(
+            runner, "127.0.0.1", 0, ssl_context=Keeper(["127.0.0.1"], now=datetime.now(UTC)).context
+        ).start()
+        return runner
+
+    with IO("kubelet") as io:
+        runner = io.run(start())
+        yield runner.addresses[0][1]
+        io.run(runner.cleanup())
+
+
+def binding(role: str, person: str = PERSON) -> dict[str, Any]:
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": f"{person}-{role}"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": person}],
+    }  # fmt: skip

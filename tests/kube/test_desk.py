@@ -1,0 +1,127 @@
+"""The writing desk: bounded, in order of rank, one write an object, and nothing lost to a passing fault."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+
+from tenure.kube.desk import EVENT, LEASE, STATUS, Desk
+from tenure.kube.errors import ApiError
+from tenure.kube.loop import IO
+from tenure.testing.kube import until
+
+
+@pytest.fixture
+def io() -> Iterator[IO]:
+    with IO() as io:
+        yield io
+
+
+def writer(log: list[str], word: str) -> Callable[[], Awaitable[None]]:
+    async def write() -> None:
+        log.append(word)
+
+    return write
+
+
+def held(gate: threading.Event) -> Callable[[], Awaitable[None]]:
+    async def write() -> None:
+        while not gate.is_set():
+            await asyncio.sleep(0.001)
+
+    return write
+
+
+def test_of_what_waits_the_lowest_rank_goes_first(io: IO) -> None:
+    desk, gate, log = Desk(io, hands=1), threading.Event(), list[str]()
+    desk.put("held", held(gate), rank=LEASE)
+    for rank, word in ((EVENT, "event"), (STATUS, "status"), (LEASE, "lease")):
+        desk.put(word, writer(log, word), rank=rank)
+    gate.set()
+    assert desk.wait(5)
+    assert log == ["lease", "status", "event"]
+
+
+def test_the_newest_wish_for_an_object_is_the_one_that_is_written(io: IO) -> None:
+    desk, gate, log = Desk(io), threading.Event(), list[str]()
+    desk.put("a", held(gate), rank=STATUS)
+    for word in ("one", "two", "three"):
+        desk.put("a", writer(log, word), rank=STATUS)
+    assert desk.holds("a")
+    gate.set()
+    assert desk.wait(5)
+    assert log == ["three"]
+    assert not desk.holds("a")
+
+
+def test_it_says_when_more_waits_than_hands_can_take_up(io: IO) -> None:
+    desk, gate, begun = Desk(io, hands=2), threading.Event(), list[str]()
+
+    async def write() -> None:
+        begun.append("one")
+        await held(gate)()
+
+    for key in ("a", "b"):
+        desk.put(key, write, rank=LEASE)
+    until(lambda: len(begun) == 2)
+    for key in ("c", "d"):
+        desk.put(key, write, rank=LEASE)
+    assert not desk.crowded
+    desk.put("e", write, rank=LEASE)
+    assert desk.crowded
+    gate.set()
+    assert desk.wait(5)
+    assert not desk.crowded
+
+
+def test_no_more_are_under_way_than_there_are_hands(io: IO) -> None:
+    desk, most, now = Desk(io, hands=3), [0], [0]
+
+    async def write() -> None:
+        now[0] += 1
+        most[0] = max(most[0], now[0])
+        await asyncio.sleep(0.005)
+        now[0] -= 1
+
+    for index in range(20):
+        desk.put(str(index), write, rank=LEASE)
+    assert desk.wait(5)
+    assert most == [3]
+    assert desk.done == 20
+
+
+def test_a_passing_fault_is_tried_again_and_a_refusal_is_told_once(io: IO) -> None:
+    told: list[str] = []
+    desk, tries = Desk(io, trouble=lambda key, error: told.append(f"{key}: {error}")), [0]
+
+    async def flaky() -> None:
+        tries[0] += 1
+        if tries[0] < 3:
+            raise ApiError(503, "Unavailable", "later")
+
+    async def refused() -> None:
+        raise ApiError(422, "Invalid", "no")
+
+    desk.put("flaky", flaky, rank=LEASE)
+    desk.put("refused", refused, rank=LEASE)
+    assert desk.wait(10)
+    assert tries == [3]
+    assert told == ["refused: 422 Invalid: no"]
+
+
+def test_what_waits_can_be_taken_back_and_what_is_under_way_cannot(io: IO) -> None:
+    desk, gate, began, log = Desk(io, hands=1), threading.Event(), threading.Event(), list[str]()
+
+    async def write() -> None:
+        began.set()
+        await held(gate)()
+
+    desk.put("held", write, rank=LEASE)
+    desk.put("b", writer(log, "b"), rank=LEASE)
+    assert began.wait(5)
+    assert not desk.drop("held")
+    assert desk.drop("b")
+    gate.set()
+    assert desk.wait(5)
+    assert log == []

@@ -1,0 +1,206 @@
+"""What the caches show, as events: level-triggered, in batches, and nobody stopped by another's mistake."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from tenure.api.meta import OWNER_ANNOTATION
+from tenure.engine import Apply, Delete, Event, SetPolicy
+from tenure.kube.intake import KINDS, POLICY, Intake, Kind
+from tenure.kube.translate import key_of
+from tenure.testing import Fleet
+from tenure.testing.kube import gpu_node
+from tests.kube.worlds import FLAVOR, budget, run
+
+Object = dict[str, Any]
+LABELS = {"region": "us-west", "cluster": "gpu-a", "fabric.domain": "A", "gpu.flavor": FLAVOR}
+
+
+class Cluster:
+    """Caches that a test writes, an engine, and the intake between them."""
+
+    def __init__(self) -> None:
+        self.caches: dict[Kind, dict[str, Object]] = {kind: {} for kind in KINDS}
+        self.fleet = Fleet()
+        self.intake = Intake(self.caches)
+        self.uids = 0
+        self.put({"kind": "Namespace", "metadata": {"name": "lab", "annotations": {OWNER_ANNOTATION: "org:lab"}}})
+        self.put(budget())
+        for name in ("n0", "n1"):
+            self.put({**gpu_node(name, 8, LABELS)})
+
+    def put(self, item: Object) -> None:
+        self.uids += 1
+        item["metadata"].setdefault("uid", f"u{self.uids}")
+        item["metadata"].setdefault("creationTimestamp", "2025-11-01T00:00:00Z")
+        self.caches[item["kind"]][key_of(item)] = item
+        self.intake.mark(item["kind"], key_of(item))
+
+    def drop(self, kind: Kind, key: str) -> None:
+        del self.caches[kind][key]
+        self.intake.mark(kind, key)
+
+    def turn(self) -> list[Event]:
+        """Take everything in; returns the events that were handed over."""
+        told: list[Event] = []
+
+        def handle(event: Event) -> Iterable[Any]:
+            told.append(event)
+            if isinstance(event, Apply):  # as a home does: names of leases go on counting
+                keys = [f"lab/{item.metadata.name}" for item in event.objects if item.kind == "Run"]
+                event = Apply(event.objects, {key: self.fleet.attempts(key) for key in keys}, event.named)
+            return self.fleet.handle(event).refused
+
+        self.intake.apply(self.intake.collect(self.fleet.state), handle)
+        for entry in self.fleet.entries:
+            self.intake.follow(entry)
+        return told
+
+
+def cluster() -> Cluster:
+    found = Cluster()
+    found.intake.mark("ConfigMap", POLICY)
+    found.turn()
+    return found
+
+
+def test_everything_that_changed_is_one_batch() -> None:
+    found = Cluster()
+    found.put(run("train", 8, namespace="lab"))
+    found.intake.mark("ConfigMap", POLICY)
+    policy, apply = found.turn()
+    assert isinstance(policy, SetPolicy)
+    assert isinstance(apply, Apply)
+    assert {item.kind for item in apply.objects} == {"Namespace", "Budget", "Node", "Run"}
+    assert found.fleet.phase("lab/train") == "Pending"
+    assert found.fleet.leases("lab/train")
+
+
+def test_a_notice_without_news_is_no_fact() -> None:
+    found = cluster()
+    count = len(found.fleet.entries)
+    found.intake.mark_all(found.fleet.state)
+    found.turn()
+    found.turn()
+    assert len(found.fleet.entries) == count
+
+
+def test_uids_and_times_of_creation_are_the_api_servers() -> None:
+    found = cluster()
+    item = run("train", 8, namespace="lab")
+    item["metadata"] |= {"uid": "from-the-server", "creationTimestamp": "2025-10-31T23:00:00Z"}
+    found.put(item)
+    found.turn()
+    meta = found.fleet.state.runs["lab/train"].run.metadata
+    assert (meta.uid, meta.creation_timestamp) == ("from-the-server", "2025-10-31T23:00:00Z")
+    assert {lease.uid for lease in found.fleet.leases("lab/train")} == {"from-the-server"}
+
+
+def test_a_run_whose_deletion_was_asked_for_is_deleted_once() -> None:
+    found = cluster()
+    item = run("train", 8, namespace="lab")
+    found.put(item)
+    found.turn()
+    found.fleet.bind("lab/train")
+    found.put({**item, "metadata": {**item["metadata"], "deletionTimestamp": "2025-11-01T01:00:00Z"}})
+    assert [type(event) for event in found.turn()] == [Delete]
+    found.intake.mark("Run", "lab/train")
+    assert found.turn() == []
+
+
+def test_another_run_of_the_same_name_comes_when_the_first_is_gone() -> None:
+    found = cluster()
+    found.put(run("train", 8, namespace="lab"))
+    found.turn()
+    found.fleet.bind("lab/train")
+    old = found.fleet.state.runs["lab/train"].run.metadata.uid
+    found.put(run("train", 4, namespace="lab"))
+    assert [type(event) for event in found.turn()] == [Delete]
+    assert found.turn() == []
+    found.fleet.leave("lab/train")
+    for entry in found.fleet.entries[-1:]:
+        found.intake.follow(entry)
+    found.turn()
+    row = found.fleet.state.runs["lab/train"]
+    assert row.run.metadata.uid != old
+    assert row.demand.widths[0] == 4
+
+
+def test_one_bad_object_is_said_and_stops_nobody() -> None:
+    found = cluster()
+    found.put(run("foreign", 8, namespace="lab", owner="org:other"))
+    found.put(run("bad", 0, namespace="lab"))
+    found.put(run("good", 8, namespace="lab"))
+    found.turn()
+    assert set(found.fleet.state.runs) == {"lab/good"}
+    assert set(found.intake.refused) == {("Run", "lab/foreign"), ("Run", "lab/bad")}
+    found.put(run("bad", 8, namespace="lab"))
+    found.turn()
+    assert set(found.intake.refused) == {("Run", "lab/foreign")}
+
+
+def test_a_circle_of_parents_blocks_the_budget_that_closes_it_and_nothing_else() -> None:
+    found = cluster()
+    for name, parent in (("one", "two"), ("two", "one")):
+        item = budget(name)
+        item["spec"]["parents"] = [f"org:{parent}"]
+        found.put(item)
+        found.put(run(f"with-{name}", 4, namespace="lab"))
+        found.turn()
+    assert set(found.intake.refused) == {("Budget", "two")}
+    assert set(found.fleet.state.budgets) == {"lab", "one"}
+    assert {"lab/with-one", "lab/with-two"} <= set(found.fleet.state.runs)
+
+
+def test_a_node_that_is_gone_or_is_another_machine_loses_what_ran_on_it() -> None:
+    found = cluster()
+    found.put(run("train", 16, namespace="lab"))
+    found.turn()
+    found.fleet.bind("lab/train")
+    found.put(gpu_node("n0", 8, LABELS))  # deleted and made anew between two looks
+    deleted, applied = found.turn()
+    assert isinstance(deleted, Delete)
+    assert isinstance(applied, Apply)
+    assert [end.reason for end in found.fleet.closed().values() if end.lease.node == "n0"] == ["NodeFailure"]
+
+
+def test_gpus_of_foreign_pods_are_taken_off_and_given_back() -> None:
+    found = cluster()
+    raw = {"kind": "Pod", "metadata": {"name": "raw", "namespace": "x"}, "status": {"phase": "Running"},
+           "spec": {"nodeName": "n0", "containers": [{"resources": {"limits": {"nvidia.com/gpu": "6"}}}]}}  # fmt: skip
+    found.put(raw)
+    found.turn()
+    assert found.fleet.state.topology.rows["n0"].free() == 2
+    found.put({**raw, "status": {"phase": "Succeeded"}})
+    found.turn()
+    assert found.fleet.state.topology.rows["n0"].free() == 8
+
+
+def test_what_is_held_counts_wherever_its_ordinals_are() -> None:
+    """A foreign pod has no ordinals: with 8 GPUs, 4 held and 3 taken, one is left, whichever are held."""
+    found = cluster()
+    found.drop("Node", "n1")
+    for name in ("first", "second"):
+        found.put(run(name, 4, namespace="lab"))
+    found.turn()
+    found.fleet.bind("lab/first")
+    found.drop("Run", "lab/first")
+    found.turn()
+    found.fleet.leave("lab/first")
+    limits = {"resources": {"limits": {"nvidia.com/gpu": "3"}}}
+    found.put({"kind": "Pod", "metadata": {"name": "raw", "namespace": "x"}, "status": {"phase": "Running"},
+               "spec": {"nodeName": "n0", "containers": [limits]}})  # fmt: skip
+    found.turn()
+    assert found.fleet.leases("lab/second")[0].gpus == (4, 5, 6, 7)
+    assert found.fleet.state.topology.rows["n0"].free() == 1
+
+
+def test_a_bad_policy_leaves_the_old_one() -> None:
+    found = cluster()
+    item = {"kind": "ConfigMap", "metadata": {"name": "tenure-policy", "namespace": "tenure-system"}}
+    found.put({**item, "data": {"policy.yaml": "growInterval: 5m"}})
+    found.turn()
+    assert found.fleet.state.policy.grow_interval == "5m"
+    found.put({**item, "data": {"policy.yaml": "growInterval: never"}})
+    found.turn()
+    assert found.fleet.state.policy.grow_interval == "5m"
+    assert ("ConfigMap", POLICY) in found.intake.refused
