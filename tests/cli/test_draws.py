@@ -33,6 +33,42 @@ def test_a_record_that_was_forged_whole_shows_against_the_ledgers_commit() -> No
     assert call("runs", "verify", "-", "--commit", commit, stdin=forged).code == 6
 
 
+def test_a_record_without_a_draw_has_nothing_to_verify_and_says_so() -> None:
+    cuts = [{"kind": "DropSpare", "run": "rai/x", "owner": "org:a", "gpus": 8, "leases": ["x-a1-g00-n0-0"]}]
+    for record in ({"cuts": cuts}, {"intent": None, "result": None, "cuts": cuts}):
+        done = call("runs", "verify", "-", stdin=json.dumps(record))
+        assert (done.code, done.err) == (0, "")
+        assert done.out == (
+            "no draw: the record has no draw (what gave way did so without a lottery), so there is nothing to verify\n"
+        )
+        told = call("runs", "verify", "-", "-o", "json", stdin=json.dumps(record)).json
+        assert told == {"ok": True, "findings": [], "state": "no draw"}
+
+
+def test_a_draw_that_waits_for_its_reveals_has_nothing_to_verify_yet() -> None:
+    done = call("runs", "verify", "-", stdin=json.dumps({"intent": good_record()["intent"]}))
+    assert done.code == 0
+    assert done.out.startswith("waits for reveals: the draw is frozen and has no result yet")
+
+
+def test_who_was_cut_by_lot_without_a_draw_is_found() -> None:
+    cuts = [{"kind": "Lottery", "run": "rai/x", "owner": "org:a", "gpus": 8}]
+    done = call("runs", "verify", "-", "-o", "json", stdin=json.dumps({"cuts": cuts}))
+    assert done.code == 6
+    assert [one["code"] for one in done.json["findings"]] == ["CutNotDrawn"]
+
+
+def test_a_record_without_a_draw_is_wrong_where_the_ledger_froze_one() -> None:
+    done = call("runs", "verify", "-", "--commit", "0" * 64, stdin=json.dumps({"cuts": []}))
+    assert (done.code, "Malformed" in done.out) == (6, True)
+
+
+def test_what_has_nothing_of_a_record_is_malformed() -> None:
+    for record in ({}, [], {"cuts": "all"}, {"intent": good_record()["intent"], "cuts": []}):
+        done = call("runs", "verify", "-", stdin=json.dumps(record))
+        assert (done.code, "Malformed" in done.out) == (6, True), record
+
+
 def test_what_is_no_json_is_an_error_and_no_traceback() -> None:
     done = call("runs", "verify", "-", stdin="{")
     assert done.code == 2

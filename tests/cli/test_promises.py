@@ -118,7 +118,7 @@ def test_list_shows_the_planned_start_of_what_waits(world: World, promised: Rese
     assert still(world.call("list", "-n", "rai").out) == snapshot("""\
 NAME PHASE GPUS OWNER AGE STARTS-IN WHY
 eval Pending 8/8 org:ai:rai AGE - waits for a driver to look at it
-train Pending 0/16 org:ai:rai AGE AGE waits for a driver to look at it
+train Pending 0/16 org:ai:rai AGE AGE There is no room.
 """)
     [_, train] = world.call("list", "-n", "rai", "-o", "json").json["items"]
     assert train["status"]["pendingReservation"] == NAME

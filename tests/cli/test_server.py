@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from inline_snapshot import snapshot
 
+from tenure.ledger import Ledger
+from tenure.units import parse_time
 from tests.cli.support import call, still
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,6 +64,31 @@ def test_a_scenario_may_keep_its_ledger_and_says_the_same(tmp_path: Path) -> Non
     assert [one["spec"]["runRef"]["name"] for one in held] == ["first"]
     again = call("tenure", *words, "--keep", str(ledger), stdin=SCENARIO)
     assert (again.code, again.out) == (6, "")
+
+
+def test_the_clock_of_a_kept_ledger_stands_where_the_scenario_ended_until_somebody_goes_on(tmp_path: Path) -> None:
+    ledger = tmp_path / "kept.db"
+    plot = SCENARIO.replace("until: 2h", "until: 90m")  # the second run is in the middle of its hours
+    final = call("tenure", "scenario", "-", "-o", "json", "--keep", str(ledger), stdin=plot).json["final"]
+    assert [run["status"]["phase"] for run in final["runs"]] == ["Completed", "Running"]
+
+    def hours() -> list[float]:
+        items = call("runs", "list", "-A", "-o", "json", fleet=ledger).json["items"]
+        return [item["status"]["funding"]["ownedGPUHours"] for item in items]
+
+    def cost() -> float:
+        [life] = call("runs", "who-pays", "rai/second", "-o", "json", fleet=ledger).json["incarnations"]
+        return float(life["gpuHours"])
+
+    assert hours() == [run["status"]["funding"]["ownedGPUHours"] for run in final["runs"]]
+    assert (cost(), cost()) == (2.0, 2.0)
+    with Ledger.open(ledger) as kept:
+        assert kept.stands_at == parse_time("2025-11-01T01:30:00Z")
+        with kept.write() as tx:
+            tx.append(at=parse_time("2025-11-02T00:00:00Z"), cause="somebody goes on", facts=(), decided=False)
+        assert kept.stands_at is None
+    assert cost() > 2.0
+    assert call("tenure", "ledger", "verify", str(ledger)).code == 0
 
 
 def test_a_scenario_is_a_story_for_people() -> None:

@@ -18,7 +18,18 @@ READERS = (
     "list", "reservations", "leases", "pods", "nodes", "who-pays", "budgets list", "budgets usage", "budgets lent",
     "sponsors list",
 )  # fmt: skip
-HEAVY = ("yaml", "rich", "asyncio", "json", "traceback", "unittest", "tenure.api.decode", "tenure.embedded.process")
+HEAVY = (
+    "aiohttp",
+    "ssl",
+    "yaml",
+    "rich",
+    "asyncio",
+    "json",
+    "traceback",
+    "unittest",
+    "tenure.api.decode",
+    "tenure.embedded.process",
+)
 TREE = dict(commands())
 
 

@@ -27,6 +27,8 @@ NOT_RUN = {
     "make bench": "takes minutes; bench has its own tests",
     "make generate": "would rewrite the checkout; another test checks that the files are fresh",
     "git clone": "needs a network",
+    "kubectl run ": "needs a cluster: tests/kube/anchor/test_guide.py follows that page",
+    "kubectl annotate ": "needs a cluster: tests/kube/anchor/test_guide.py follows that page",
 }
 _BLOCK = re.compile(r"^```console\n(?P<body>.*?)^```", re.MULTILINE | re.DOTALL)
 _MARK = "@@tenure-docs-mark@@"

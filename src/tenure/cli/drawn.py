@@ -8,6 +8,7 @@ were cut are the first of the order, nobody else.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -56,6 +57,20 @@ def _checked(fleet: Fleet, row: ResolutionRow, fact: Resolved, frozen: list[Reso
         findings = list(_findings(fleet, row, fact, frozen))
     state = "wrong" if findings else "no draw" if fact.intent is None else "right"
     return Drawn(row=row, state=state, findings=tuple(findings))
+
+
+def undrawn(record: Any) -> tuple[str, list[Finding]]:
+    """What is to be said of a record, as a status shows it, that has no draw (yet): its state, and who was cut by lot
+    all the same; no state if it is for ``check`` to judge."""
+    if not isinstance(record, dict) or record.get("result") is not None:
+        return "", []
+    if record.get("intent") is not None:
+        return ("waits for reveals", []) if "cuts" not in record else ("", [])
+    cuts = record.get("cuts")
+    if not isinstance(cuts, list):
+        return "", []
+    lots = [cut.get("run", "?") for cut in cuts if isinstance(cut, dict) and cut.get("kind") == "Lottery"]
+    return "no draw", [_stray(str(name), "there was no draw") for name in lots]
 
 
 def _findings(fleet: Fleet, row: ResolutionRow, fact: Resolved, frozen: list[ResolutionRow]) -> Iterator[Finding]:

@@ -38,8 +38,16 @@ def find(session: Session, view: View, text: str) -> RunLine:
 
 def unknown(session: Session, view: View, namespace: str, name: str) -> Exception:
     """There is no such run; perhaps one like it."""
-    keys = [line.key for line in view.lines()]
+    keys = [line.key for line in everywhere(view)]
     return missing(session, f"Run/{namespace}/{name}", like=_like(keys, namespace, name))
+
+
+def everywhere(view: View) -> list[RunLine]:
+    """The runs of all namespaces, to hint at: none for somebody who may not look there."""
+    try:
+        return view.lines()
+    except Trouble:
+        return []
 
 
 def _like(keys: list[str], namespace: str, name: str) -> str:

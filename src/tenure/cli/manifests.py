@@ -28,6 +28,15 @@ def files(function: Function) -> Function:
     )(more(function))  # fmt: skip
 
 
+def dry_run(function: Function) -> Function:
+    """``--dry-run=server``, as kubectl spells it."""
+    return click.option(
+        "--dry-run", is_flag=False, flag_value="server", type=click.Choice(["server"]), default=None,
+        callback=lambda _context, _option, value: value is not None,
+        help="Have everything checked where it would be written, and write nothing.",
+    )(function)  # fmt: skip
+
+
 def read_objects(session: Session, filenames: Sequence[str], more: Sequence[str]) -> list[Any]:
     """All objects of all files, in their order; raises every error of all of them."""
     names = [*filenames, *more]

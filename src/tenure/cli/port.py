@@ -1,8 +1,9 @@
 """The port between verbs and homes: what a verb may ask of a fleet, wherever its truth is kept.
 
-Verbs know this module and nothing behind it. ``local.py`` answers from an embedded fleet's file; a cluster will
-answer the same questions from the API server. Objects are API objects, explanations and leases are the ledger's own
-records, and the few records below carry what an API object does not say by itself.
+Verbs know this module and nothing behind it. ``local.py`` is an embedded fleet's file, ``cluster.py`` an API server;
+both answer questions from a ledger (``recorded.py``), and differ in how they are told. Objects are API objects,
+explanations and leases are the ledger's own records, and the few records below carry what an API object does not say
+by itself.
 """
 
 from __future__ import annotations
@@ -349,8 +350,8 @@ class Fleet(Protocol):
         """What runs that started out of a reservation had been promised."""
         ...
 
-    def logs(self, namespace: str, run: str) -> list[LogFile]:
-        """The files of all attempts that are still there, by attempt, rank and container."""
+    def logs(self, namespace: str, run: str, *, follow: bool = False) -> list[LogFile]:
+        """The files of all attempts that are still there, by attempt, rank and container; ``follow``: as they grow."""
         ...
 
     def rehearse(self, objects: Sequence[Run | Budget | object] = (), *, only: str = "") -> Rehearsal:
@@ -365,7 +366,14 @@ class Fleet(Protocol):
         """Have the resolver make room now for a run that waits."""
         ...
 
-    def submit(self, objects: Iterable[object]) -> Submitted: ...
-    def cancel(self, keys: Sequence[tuple[str, str]]) -> None:
+    def submit(self, objects: Iterable[object], *, dry_run: bool = False) -> Submitted:
+        """Create or change objects, all or none; ``dry_run``: go through all of it, and write nothing."""
+        ...
+
+    def amend(self, before: Run, after: Run) -> Submitted:
+        """Change a run that is there: only what differs is written, so that what others change meanwhile stays."""
+        ...
+
+    def cancel(self, keys: Sequence[tuple[str, str]], *, dry_run: bool = False) -> None:
         """Delete runs, all or none."""
         ...

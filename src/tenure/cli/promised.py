@@ -95,7 +95,8 @@ def risk(told: Any, now: Instant) -> str:
 
     if told is None:
         return ""
-    return f"{percent(told.cut_probability)} to be cut at {moment(parse_time(told.at), now)} for {told.reservation}"
+    why = f"for {told.reservation}" if told.reservation else f"when {told.envelope} can no longer pay"
+    return f"{percent(told.cut_probability)} to be cut at {moment(parse_time(told.at), now)} {why}"
 
 
 def percent(part: float) -> str:

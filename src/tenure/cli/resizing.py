@@ -39,7 +39,7 @@ def resize(session: Session, text: str, gpus: int, *, direction: Direction) -> N
         if wanted is None:
             print(f"Run/{safe(line.key)}: desires {plural(gpus, 'GPU')} already")
         else:
-            done = fleet.submit([wanted])
+            done = fleet.amend(run, wanted)
             if done.refused:
                 raise invalid(done.refused, next_step="mend what is listed above and try again; nothing was changed")
             print(f"Run/{safe(line.key)}: {_fate(line, fleet.view(), gpus)}")

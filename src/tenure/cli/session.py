@@ -8,7 +8,8 @@ namespace may stand before the verb or after it; what stands closer to the verb 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +25,12 @@ if TYPE_CHECKING:
     from tenure.cli.port import Fleet
 
 LOCAL_VARIABLE, NAMESPACE_VARIABLE, ANCHOR_VARIABLE = "TENURE_LOCAL", "TENURE_NAMESPACE", "TENURE_ANCHOR"
+ARCHIVE_VARIABLE = "TENURE_ARCHIVE"
 DEFAULT_NAMESPACE = "default"
 Function = Callable[..., Any]
-_SHARED = ("output", "all_namespaces", "namespace", "local", "anchor")
+_CHOOSING = ("local", "anchor", "kubeconfig", "context", "archive")
+"""Options that choose a fleet: an embedded one, or a cluster."""
+_SHARED = ("output", "all_namespaces", "namespace", *_CHOOSING)
 """Options of most verbs, in the order in which help lists them: after the verb's own."""
 
 
@@ -36,6 +40,9 @@ class Session(Struct, frozen=True, kw_only=True):
     program: str = "kubectl runs"
     local: Path | None = None
     anchor: Path | None = None
+    kubeconfig: Path | None = None
+    context: str | None = None
+    archive: Path | None = None
     flags: tuple[str, ...] = ()
     """The flags that chose the fleet, to be repeated in the next command; an environment variable needs none."""
     namespace: str | None = None
@@ -43,8 +50,13 @@ class Session(Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> str:
-        """The namespace that names are looked up in."""
-        return self.namespace or DEFAULT_NAMESPACE
+        """The namespace that names are looked up in: in a cluster, what the kubeconfig's context says counts too."""
+        if self.namespace or self.local is not None:
+            return self.namespace or DEFAULT_NAMESPACE
+        with kubernetes():
+            from tenure.cli.reach import access_to
+
+        return access_to(self.kubeconfig, self.context).namespace
 
     @property
     def scope(self) -> str | None:
@@ -52,13 +64,12 @@ class Session(Struct, frozen=True, kw_only=True):
         return None if self.all_namespaces else self.place
 
     def fleet(self, *, write: bool = False) -> Fleet:
-        """Open the fleet that was chosen."""
+        """Open the fleet that was chosen: an embedded one if one is named, else the cluster of the kubeconfig."""
         if self.local is None:
-            raise Trouble(
-                "no fleet was chosen, and the cluster backend comes in a later release",
-                next_step=f"name an embedded fleet: `{self.program} --local fleet.db ...`, or `export "
-                f"{LOCAL_VARIABLE}=fleet.db`; `tenure init fleet.db --fleet fleet.yaml` creates one",
-            )
+            with kubernetes():
+                from tenure.cli.cluster import ClusterFleet
+
+            return ClusterFleet.open(kubeconfig=self.kubeconfig, context=self.context, archive=self.archive)
         from tenure.cli.local import LocalFleet
 
         return LocalFleet.open(self.local, write=write, anchor=self.anchor)
@@ -86,19 +97,38 @@ class Session(Struct, frozen=True, kw_only=True):
     def taking(self, given: dict[str, Any]) -> Session:
         """This session with the options of a verb; they are taken out of ``given``."""
         changes: dict[str, Any] = {}
-        for name in ("local", "anchor", "namespace", "all_namespaces"):
+        for name in (*_CHOOSING, "namespace", "all_namespaces"):
             value = given.pop(name, None)
             if value and (_is_typed(name) or not getattr(self, name)):
                 changes[name] = value
-        typed = [name for name in ("local", "anchor") if name in changes and _is_typed(name)]
-        flags = [word for name in typed for word in (f"--{name}", str(changes[name]))]
-        return replace(self, **changes, flags=(*self.flags, *flags))
+        typed = [name for name in _CHOOSING if name in changes and _is_typed(name)]
+        flags = (*self.flags, *(word for name in typed for word in (f"--{name}", str(changes[name]))))
+        return replace(self, **changes, flags=flags)._one_home()
+
+    def _one_home(self) -> Session:
+        """What is typed counts more than what the environment says; both homes cannot be meant."""
+        if "--kubeconfig" not in self.flags and "--context" not in self.flags:
+            return self
+        if "--local" in self.flags:
+            problem = "--local names an embedded fleet, --kubeconfig and --context name a cluster"
+            raise Trouble(problem, next_step="leave one of them out")
+        return replace(self, local=None)
 
 
 def _is_typed(name: str) -> bool:
     """Whether an option was typed here. What the environment says counts less, wherever it is looked up."""
     source = click.get_current_context().get_parameter_source(name)
     return source is click.core.ParameterSource.COMMANDLINE
+
+
+@contextmanager
+def kubernetes() -> Iterator[None]:
+    """Import what only clusters need: an extra of the installation."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        step = "pip install 'tenure[kube]', or name an embedded fleet with --local FILE"
+        raise Trouble(f"the extra for Kubernetes is not installed ({error.name})", next_step=step) from error
 
 
 def missing(session: Session, what: str, *, like: str = "") -> Trouble:
@@ -139,6 +169,20 @@ def current() -> Session:
 
 
 def fleet_options(function: Function) -> Function:
+    """The options that choose a fleet: an embedded one, or a cluster."""
+    archive = click.option(
+        "--archive", type=click.Path(path_type=Path, file_okay=False), envvar=ARCHIVE_VARIABLE, metavar="FOLDER",
+        help="Where a cluster's old entries were moved to, if the copy on this computer lacks them.",
+    )  # fmt: skip
+    context = click.option("--context", metavar="NAME", help="The cluster to use: a context of the kubeconfig.")
+    kubeconfig = click.option(
+        "--kubeconfig", type=click.Path(path_type=Path), metavar="FILE",
+        help="The kubeconfig, if not that of KUBECONFIG.",
+    )  # fmt: skip
+    return embedded_options(kubeconfig(context(archive(function))))
+
+
+def embedded_options(function: Function) -> Function:
     """``--local`` and ``--anchor``."""
     anchor = click.option(
         "--anchor", type=click.Path(path_type=Path), envvar=ANCHOR_VARIABLE, metavar="FILE",
@@ -154,7 +198,7 @@ def fleet_options(function: Function) -> Function:
 def namespace(function: Function) -> Function:
     return click.option(
         "-n", "--namespace", envvar=NAMESPACE_VARIABLE, metavar="NAME", show_envvar=True,
-        help=f'The namespace; "{DEFAULT_NAMESPACE}" if left out.',
+        help=f'The namespace. Left out: that of the kubeconfig\'s context, or "{DEFAULT_NAMESPACE}".',
     )(function)  # fmt: skip
 
 

@@ -7,6 +7,7 @@ then, and what they say besides is added.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -18,8 +19,9 @@ from tenure.cli.payers import split
 from tenure.cli.port import Fleet
 from tenure.cli.promised import where
 from tenure.cli.words import gpu_hours, plural, some, span, stamp
+from tenure.engine.reasons import sentence
 from tenure.engine.remedies import did
-from tenure.facts import Froze, Slice
+from tenure.facts import Froze, Reason, Slice
 from tenure.ledger import CutRow, LeaseRow, Note, PlanRow, ResolutionRow, RunRow
 from tenure.units import Instant, format_time
 
@@ -92,6 +94,7 @@ class _Told:
             known.add((event.seq, event.kind))
             yield msgspec.structs.replace(event, text=" ".join(text for text in (words, more) if text))
         yield from (self._noted(note) for note in notes if (note.seq, note.kind) not in known)
+        yield from self._handed_over()
 
     def _promised(self) -> Iterator[tuple[Event, str]]:
         """What it was promised, and how that changed."""
@@ -102,6 +105,22 @@ class _Told:
             last[row.uid] = row
             if kind:
                 yield Event(at=row.at, seq=row.seq, kind=kind, text=text), more
+
+    def _handed_over(self) -> Iterator[Event]:
+        """Where somebody else pays from then on: leases that were closed and opened again, on the same GPUs."""
+        for seq in sorted({row.seq for row in self.leases if row.lease.reason == "Refund"}):
+            after = [row for row in self.leases if row.seq == seq and row.lease.reason == "Refund"]
+            closed = [row for row in self.leases if row.closed_by == seq and row.closure == "Refund"]
+            before, now = _paid(closed), _paid(after)
+            gone, come = before - now, now - before
+            if come:
+                data: dict[str, int | str] = {
+                    "gpus": come.total(),
+                    "envelope": some(sorted(gone)),
+                    "payers": _counted(come),
+                }
+                text = sentence(Reason(code="HandedOver", data=data))
+                yield Event(at=after[0].lease.start, seq=seq, kind="HandedOver", text=text)
 
     def _noted(self, note: Note) -> Event:
         """A note as people heard it; where GPUs were taken, also which, and who pays."""
@@ -168,6 +187,18 @@ def _resolved(row: ResolutionRow) -> Event:
 def _domains(rows: Iterable[LeaseRow]) -> str:
     names = sorted({row.lease.domain for row in rows})
     return f"domain{'' if len(names) == 1 else 's'} {some(names)}"
+
+
+def _paid(rows: Iterable[LeaseRow]) -> Counter[str]:
+    """GPUs by ``budget/envelope``."""
+    paid: Counter[str] = Counter()
+    for row in rows:
+        paid[f"{row.lease.budget}/{row.lease.envelope}"] += len(row.lease.gpus)
+    return paid
+
+
+def _counted(payers: Counter[str]) -> str:
+    return some([f"{name} ({gpus})" for name, gpus in sorted(payers.items())], 8)
 
 
 def _payers(rows: Iterable[LeaseRow]) -> str:

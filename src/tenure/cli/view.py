@@ -43,7 +43,7 @@ class StateView:
 
     @cached_property
     def _risks(self) -> Risks:
-        return Risks(self._state)
+        return Risks(self._state, now=self.now)
 
     # -- runs --
 
@@ -142,6 +142,7 @@ def run_line(state: State, row: RunRow, now: Instant, words: Words) -> RunLine:
     life, meta = row.life, row.run.metadata
     promised = state.reservations.get(row.key)
     waits = life.phase == "Pending"
+    reason, message = words.told(row)
     return RunLine(
         namespace=row.namespace, name=row.name, owner=row.demand.owner, flavor=row.demand.flavor,
         phase=render.run_phase(row), gpus=_asked(row), held=row.active(),
@@ -151,8 +152,8 @@ def run_line(state: State, row: RunRow, now: Instant, words: Words) -> RunLine:
         retry_at=life.not_before if waits and life.not_before > now else None,
         planned=promised.plan.start if promised is not None else None,
         promise=promised.state if promised is not None else "", attempt=life.attempt,
-        restarts=life.restarts, stopping=life.phase == "Stopping", requeued=waits and life.cut, reason=life.reason,
-        message=words.of(row),
+        restarts=life.restarts, stopping=life.phase == "Stopping", requeued=waits and life.cut, reason=reason,
+        message=message,
     )  # fmt: skip
 
 

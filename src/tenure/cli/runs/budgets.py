@@ -13,6 +13,7 @@ from tenure.cli.exits import Exit
 from tenure.cli.lookup import view_at
 from tenure.cli.output import Cell, Format, Table, columns, listing, section, show
 from tenure.cli.port import Fleet
+from tenure.cli.promised import odds
 from tenure.cli.runs.lent import lent
 from tenure.cli.session import Session, output, verb
 from tenure.cli.terminal import say
@@ -79,7 +80,7 @@ def usage(
 
     LIMIT, USED, FREE, SPARE and LENT are GPUs. Then GPU-hours in the window in force: used, COMMITTED (what running
     claims with a declared duration may still use) and LEFT of the limit. EXHAUSTS says when hours or window run out
-    at the present rate.
+    at the present rate. What is announced to run short is listed with the odds of the runs that may be cut then.
 
     \b
     kubectl runs budgets usage --at 2025-11-01T12:00:00Z          as it was then, under the limits of then
@@ -88,8 +89,8 @@ def usage(
 
     TIME is 2025-11-01T00:15:00Z, 2025-11-01, now, or 2h (that long ago).
 
-    JSON: {"at", "envelopes": [...], "caps": [...]}; with --by {"by", "since", "until", "usage": [{"key",
-    "gpuMicroseconds", "gpuHours", "spareGPUHours"}]}. Names: BUDGET/ENVELOPE, or the keys.
+    JSON: {"at", "envelopes": [...], "caps": [...], "foreseen": [...]}; with --by {"by", "since", "until", "usage":
+    [{"key", "gpuMicroseconds", "gpuHours", "spareGPUHours"}]}. Names: BUDGET/ENVELOPE, or the keys.
     """
     with session.fleet() as fleet:
         if by is not None:
@@ -125,16 +126,20 @@ def _show_instant(
         output,
         tables=lambda: _instant_parts(budgets, view.now, past=at is not None),
         data=lambda: {"at": format_time(view.now), "envelopes": [_envelope_record(*one) for one in _envelopes(budgets)],
-                      "caps": [_cap_record(*one) for one in _caps(budgets)]},
-        names=lambda: (f"{item.metadata.name}/{envelope.name}" for item, envelope, _ in _envelopes(budgets)),
+                      "caps": [_cap_record(*one) for one in _caps(budgets)],
+                      "foreseen": [{"budget": item.metadata.name, **to_wire(one)}
+                                   for item in budgets for one in item.status.foreseen]},
+        names=lambda: (f"{item.metadata.name}/{room.name}" for item, _, room in _envelopes(budgets)),
         hint=session.command("budgets", "usage", "--by", "owner"),
     )  # fmt: skip
 
 
-def _envelopes(budgets: list[Budget]) -> Iterator[tuple[Budget, Envelope, Headroom]]:
+def _envelopes(budgets: list[Budget]) -> Iterator[tuple[Budget, Envelope | None, Headroom]]:
+    """Envelopes with their headroom; one that was taken out of its Budget shows as long as it pays for something."""
     for item in budgets:
-        for envelope, room in zip(item.spec.envelopes, item.status.headroom, strict=True):
-            yield item, envelope, room
+        granted = {envelope.name: envelope for envelope in item.spec.envelopes}
+        for room in item.status.headroom:
+            yield item, granted.get(room.name), room
 
 
 def _caps(budgets: list[Budget]) -> Iterator[tuple[Budget, AggregateCap, AggregateHeadroom]]:
@@ -153,18 +158,24 @@ def _instant_parts(budgets: list[Budget], now: Instant, *, past: bool) -> Iterat
         yield section("Aggregate caps")
         over = ("CAP", "+OWNER", "+TYPE", ">LIMIT", ">USED", ">FREE", *_HOURS, "OVER")
         yield Table(columns(*over), caps)
+    short = [[f"{item.metadata.name}/{one.name}", moment(parse_time(one.at), now), str(one.short_gpus),
+              odds(one.cut_probabilities) or "-"] for item in budgets for one in item.status.foreseen]  # fmt: skip
+    if short:
+        yield section("Running short")
+        rows: list[list[Cell]] = [[*row] for row in short]
+        yield Table(columns("ENVELOPE", "AT", ">GPUS", "MAY BE CUT"), rows)
     for item in budgets:
         for condition in item.status.conditions:
             yield f"{item.metadata.name}: {condition.message}"
 
 
-def _envelope_row(item: Budget, envelope: Envelope, room: Headroom, now: Instant) -> list[Cell]:
+def _envelope_row(item: Budget, envelope: Envelope | None, room: Headroom, now: Instant) -> list[Cell]:
     ends = moment(parse_time(room.exhausts_at), now) if room.exhausts_at else "-"
     return [
-        f"{item.metadata.name}/{envelope.name}", item.spec.owner, envelope.flavor, str(envelope.concurrency),
+        f"{item.metadata.name}/{room.name}", item.spec.owner, room.flavor, str(room.concurrency + room.used),
         str(room.used), (str(room.concurrency), "bad" if room.concurrency <= 0 else ""), str(room.spare),
         str(room.lent), hours(room.used_gpu_hours), hours(room.committed_gpu_hours), _hours(room.gpu_hours),
-        _limit(envelope.max_gpu_hours), ends,
+        _limit(envelope.max_gpu_hours if envelope else 0), ends,
     ]  # fmt: skip
 
 
@@ -184,8 +195,9 @@ def _hours(value: float | None) -> str:
     return "-" if value is None else hours(value)
 
 
-def _envelope_record(item: Budget, envelope: Envelope, room: Headroom) -> dict[str, Any]:
-    limits = {"concurrencyLimit": envelope.concurrency, "gpuHoursLimit": envelope.max_gpu_hours}
+def _envelope_record(item: Budget, envelope: Envelope | None, room: Headroom) -> dict[str, Any]:
+    hours_limit = envelope.max_gpu_hours if envelope else 0
+    limits = {"concurrencyLimit": room.concurrency + room.used, "gpuHoursLimit": hours_limit}
     return {"budget": item.metadata.name, "owner": item.spec.owner, **limits, **to_wire(room)}
 
 

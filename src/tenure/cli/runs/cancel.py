@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from tenure.cli.lookup import find
+from tenure.cli.manifests import dry_run
 from tenure.cli.port import RunLine, View
 from tenure.cli.session import Session, verb
 from tenure.cli.terminal import hint, say
@@ -13,7 +14,8 @@ from tenure.cli.words import plural, safe
 
 @verb("cancel", "Stop runs and delete them.", namespaced=True)
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
-def command(session: Session, runs: tuple[str, ...]) -> None:
+@dry_run
+def command(session: Session, runs: tuple[str, ...], dry_run: bool) -> None:
     """Stop runs and delete them; all of those named, or none if one of them does not exist.
 
     Pods get SIGTERM and their grace period. A lease closes, and stops to bill, when its pods are gone; leases stay
@@ -23,7 +25,11 @@ def command(session: Session, runs: tuple[str, ...]) -> None:
     with session.fleet(write=True) as fleet:
         before = fleet.view()
         lines = list({line.key: line for line in (find(session, before, text) for text in runs)}.values())
-        fleet.cancel([(line.namespace, line.name) for line in lines])
+        fleet.cancel([(line.namespace, line.name) for line in lines], dry_run=dry_run)
+        if dry_run:
+            for line in lines:
+                print(f"Run/{safe(line.key)}: deleted (server dry run)")
+            return
         after = fleet.view()
         for line in lines:
             print(f"Run/{safe(line.key)}: {_fate(line, after)}")
@@ -36,5 +42,5 @@ def _fate(line: RunLine, after: View) -> str:
     left = after.line(line.namespace, line.name)
     if left is not None:
         count = len(after.leases(line.namespace, line.name))
-        return f"stopping; its {plural(count, 'lease')} close when its pods are gone"
+        return f"stopping; its {plural(count, 'lease') if count else 'leases'} close when its pods are gone"
     return "deleted; it was over" if line.over else "deleted; it held no GPU"

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from tenure.cli.lookup import everywhere
 from tenure.cli.output import Cell, Format, Table, columns, listing, phase, show
 from tenure.cli.session import Session, output, verb
 from tenure.cli.words import age, plural, stamp
@@ -56,7 +57,9 @@ def command(session: Session, output: Format, wanted: tuple[str, ...], owner: st
         lines.sort(key=_ORDER[sort])
         show(
             output,
-            tables=lambda: [table(lines, view, all_namespaces=session.all_namespaces, empty=_empty(session, view))],
+            tables=lambda: [
+                table(lines, view, all_namespaces=session.all_namespaces, empty="" if lines else _empty(session, view))
+            ],
             data=lambda: listing(_objects(lines, view)),
             names=lambda: (line.key for line in lines),
             hint=_hint(session, lines, driven=fleet.driven, drive=fleet.drive_command)
@@ -123,7 +126,7 @@ def _objects(lines: list[RunLine], view: View) -> list[Any]:
 
 
 def _empty(session: Session, view: View) -> str:
-    elsewhere = len(view.lines()) if not session.all_namespaces else 0
+    elsewhere = len(everywhere(view)) if not session.all_namespaces else 0
     here = "" if session.all_namespaces else f" in namespace {session.place}"
     more = f"; {plural(elsewhere, 'run')} in all namespaces: {session.command('list', '-A')}" if elsewhere else ""
     return f"no runs{here}{more}"

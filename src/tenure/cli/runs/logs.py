@@ -1,4 +1,4 @@
-"""`logs`: what a run's containers wrote, as it is kept beside the fleet.
+"""`logs`: what a run's containers wrote, as it is kept beside the fleet, or by the machines of a cluster.
 
 A pipe gets the bytes as they were written. A terminal gets text: what would steer it is spelled out, colours are
 taken out, and a progress bar that returns to the start of its line becomes lines.
@@ -50,7 +50,7 @@ def command(
     """
     namespace, name = session.key(run)
     with session.fleet() as fleet:
-        known = fleet.logs(namespace, name)
+        known = fleet.logs(namespace, name, follow=follow)
         line = fleet.view().line(namespace, name)
         if line is None and not known:
             raise unknown(session, fleet.view(), namespace, name)
@@ -107,7 +107,7 @@ def _follow(fleet: Fleet, namespace: str, name: str, wanted: _Wanted, tail: int 
     while True:
         line = follower.view().line(namespace, name)
         over = line is None or line.over
-        for file in wanted.of(fleet.logs(namespace, name)):
+        for file in wanted.of(fleet.logs(namespace, name, follow=True)):
             key = (file.pod, file.container)
             if key not in readers:
                 readers[key] = _Reader(file)

@@ -272,7 +272,7 @@ def _submit(fleet: Fleet, run: Run, sponsors: tuple[str, ...]) -> None:
     from tenure.api.validate import validate
 
     wanted = replace(run, spec=replace(run.spec, funding=replace(run.spec.funding, sponsors=sponsors)))
-    refused = validate(wanted, simulated=True) or fleet.submit([wanted]).refused
+    refused = validate(wanted, simulated=True) or fleet.amend(run, wanted).refused
     if refused:
         raise invalid(refused, next_step="mend what is listed above and try again; nothing was changed")
 

@@ -18,7 +18,8 @@ from tenure.units import format_time
 @output("table", "json", "yaml", "name")
 def command(session: Session, output: Format, run: str) -> None:
     """Tell the life of a run, from its submission to its end: why it waited, what it was promised and why that moved,
-    where it started and who paid, how it grew, was swapped or was cut, and how it ended.
+    where it started and who paid, when somebody else paid from then on, how it grew, was swapped or was cut, and how it
+    ended.
 
     All of it comes from the ledger, so it is there for runs that were deleted, too. Where several runs had the same
     name, each is told by itself.

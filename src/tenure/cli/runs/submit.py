@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tenure.cli.explaining import remedy
-from tenure.cli.manifests import files, read_objects
+from tenure.cli.manifests import dry_run, files, read_objects
 from tenure.cli.output import Format, show
 from tenure.cli.port import Fleet, RunLine, Submitted, View
 from tenure.cli.session import Session, output, verb
@@ -21,8 +21,9 @@ _STARTED = ("Admitted", "Started")
 
 @verb("submit", "Hand in runs, budgets and namespaces: all of them or none.", namespaced=True)
 @files
+@dry_run
 @output("table", "json", "yaml", "name")
-def command(session: Session, output: Format, filenames: tuple[str, ...], more: tuple[str, ...]) -> None:
+def command(session: Session, output: Format, filenames: tuple[str, ...], more: tuple[str, ...], dry_run: bool) -> None:
     """Hand in runs, budgets and namespaces: all of them or none.
 
     Objects are created, or changed if they exist. While somebody drives the fleet the decision is taken at once,
@@ -31,14 +32,18 @@ def command(session: Session, output: Format, filenames: tuple[str, ...], more: 
     \b
     kubectl runs submit -f run.yaml
     kubectl runs submit -n rai -f budgets.yaml -f runs.yaml
+    kubectl runs submit -f run.yaml --dry-run=server
 
     JSON: {"decided": ..., "objects": [{"object", "change", "phase", "reason", "message"}]}. Names: the runs.
     """
     objects = read_objects(session, filenames, more)
     with session.fleet(write=True) as fleet:
-        done = fleet.submit(objects)
+        done = fleet.submit(objects, dry_run=dry_run)
         if done.refused:
             raise invalid(done.refused, next_step="mend what is listed above and try again; nothing was changed")
+        if dry_run:
+            _tell_trial(session, output, done)
+            return
         view = fleet.view()
         show(
             output,
@@ -50,6 +55,17 @@ def command(session: Session, output: Format, filenames: tuple[str, ...], more: 
         _remark(fleet, done, view)
 
 
+def _tell_trial(session: Session, output: Format, done: Submitted) -> None:
+    """What would be written; nothing was."""
+    show(
+        output,
+        tables=lambda: (fold(f"{safe(name)} {change} (server dry run)") for name, change in done.changes),
+        data=lambda: {"decided": False, "objects": [{"object": name, "change": one} for name, one in done.changes]},
+        names=lambda: (name.removeprefix("Run/") for name, _ in done.changes if name.startswith("Run/")),
+        hint=session.command("plan", "-f", "..."),
+    )
+
+
 def _with_lines(done: Submitted, view: View) -> Iterator[tuple[str, str, RunLine | None]]:
     for name, change in done.changes:
         kind, *where = name.split("/")
@@ -58,16 +74,18 @@ def _with_lines(done: Submitted, view: View) -> Iterator[tuple[str, str, RunLine
 
 def _lines(session: Session, done: Submitted, view: View) -> Iterator[str]:
     for name, change, line in _with_lines(done, view):
-        said = "" if line is None else f": {_fate(session, done, line)}"
+        said = "" if not name.startswith("Run/") else f": {_fate(session, done, line)}"
         yield fold(f"{safe(name)} {change}{said}")
 
 
-def _fate(session: Session, done: Submitted, line: RunLine) -> str:
+def _fate(session: Session, done: Submitted, line: RunLine | None) -> str:
     """What becomes of a run, in words."""
-    if not done.decided and line.phase == "Pending":
+    if line is None or (not done.decided and line.phase == "Pending"):
         return paint("recorded", "wait") + "; nothing drives this fleet yet"
     if line.reason in _STARTED:
-        return paint("starts" if line.phase == "Pending" else "runs", "good") + f" with {safe(line.message)}"
+        if line.phase == "Pending":
+            return paint("starts", "good") + f" with {safe(line.message)}"
+        return paint("runs", "good") + f": {safe(line.message)}"
     if line.phase != "Pending":
         return f"{line.phase}: {safe(line.message)}"
     how = paint("can never start as things are", "bad") if line.blocked else paint("waits", "wait")
@@ -82,7 +100,8 @@ def _records(done: Submitted, view: View) -> Iterator[dict[str, Any]]:
 
 
 def _remark(fleet: Fleet, done: Submitted, view: View) -> None:
-    waiting = any(line is not None and line.phase == "Pending" for _, _, line in _with_lines(done, view))
+    runs = [line for name, _, line in _with_lines(done, view) if name.startswith("Run/")]
+    waiting = any(line is None or line.phase == "Pending" for line in runs)
     if waiting and not done.decided:
         say(f"nothing drives this fleet, so nothing starts yet: {fleet.drive_command}")
 

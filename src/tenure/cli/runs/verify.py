@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from tenure.cli.drawn import Drawn, Finding, look_up
+from tenure.cli.drawn import Drawn, Finding, look_up, undrawn
 from tenure.cli.exits import Exit
 from tenure.cli.output import Cell, Format, Table, columns, show
 from tenure.cli.session import Session, output, verb
@@ -17,6 +17,11 @@ from tenure.cli.words import plural, stamp
 from tenure.engine.lottery import check
 from tenure.units import format_time
 
+_NOTHING = {
+    "no draw": "the record has no draw (what gave way did so without a lottery), so there is nothing to verify",
+    "waits for reveals": "the draw is frozen and has no result yet, so there is nothing to verify",
+}
+"""Why a record out of a file has nothing that could be wrong."""
 _STYLES = {"right": "good", "wrong": "bad", "waits for reveals": "wait", "no draw": "dim"}
 
 
@@ -36,18 +41,23 @@ def command(session: Session, output: Format, record: str, commit: str | None, p
     were cut are the first of the order. Otherwise RECORD is a file, {"intent", "result"} as JSON, or - for standard
     input; --commit and --published say what the ledger and the custodians hold.
 
-    Exit code 0 means that every record is right, 6 that something was found. docs/verify_draw.py does the same for
-    a file without Tenure.
+    Exit code 0 means that every record is right, or holds no draw that could be wrong, 6 that something was found.
+    docs/verify_draw.py does the same for a file without Tenure.
 
     JSON: {"ok", "findings": [{"code", "subject", "sentence"}]}; by name also "draws": [{"subject", "activation",
-    "at", "entry", "state"}].
+    "at", "entry", "state"}]; of a file also "state", if there is nothing to verify: "no draw" or "waits for reveals".
     """
     subject = _subject(session, record)
     drawn: list[Drawn] = []
+    state = ""
     if subject is None:
         known = dict(one.split("=", 1) for one in published if "=" in one)
-        found = check(_read(record), frozen=commit, published=known)
-        findings = [Finding(code=one.code, subject=one.subject, sentence=one.sentence) for one in found]
+        told = _read(record)
+        state, findings = undrawn(told) if commit is None else ("", [])
+        if not state:
+            _aside(told)
+            found = check(told, frozen=commit, published=known)
+            findings = [Finding(code=one.code, subject=one.subject, sentence=one.sentence) for one in found]
     else:
         if commit or published:
             problem = f"--commit and --published are for files; {subject} is looked up in the ledger, which has both"
@@ -56,11 +66,11 @@ def command(session: Session, output: Format, record: str, commit: str | None, p
         findings = [one for draw in drawn for one in draw.findings]
     show(
         output,
-        tables=lambda: _tables(drawn, findings),
-        data=lambda: _data(drawn, findings, named=subject is not None),
+        tables=lambda: _tables(drawn, findings, state),
+        data=lambda: _data(drawn, findings, state, named=subject is not None),
         names=list,
         hint=""
-        if findings or subject
+        if findings or subject or state
         else "give --commit and --published to tie it to the ledger and to the custodians",
     )
     if findings:
@@ -85,7 +95,7 @@ def _look_up(session: Session, subject: str) -> list[Drawn]:
     return drawn
 
 
-def _tables(drawn: list[Drawn], findings: list[Finding]) -> list[Table | str]:
+def _tables(drawn: list[Drawn], findings: list[Finding], state: str) -> list[Table | str]:
     parts: list[Table | str] = []
     if drawn:
         rows: list[list[Cell]] = [
@@ -97,11 +107,15 @@ def _tables(drawn: list[Drawn], findings: list[Finding]) -> list[Table | str]:
     if findings:
         told: list[list[Cell]] = [[(one.code, "bad"), one.subject, one.sentence] for one in findings]
         parts.append(Table(columns("CODE", "SUBJECT", "FINDING"), told))
+    if state and not findings:
+        return [f"{paint(state, _STYLES[state])}: {_NOTHING[state]}"]
     return parts or [paint("right", "good")]
 
 
-def _data(drawn: list[Drawn], findings: list[Finding], *, named: bool) -> dict[str, Any]:
+def _data(drawn: list[Drawn], findings: list[Finding], state: str, *, named: bool) -> dict[str, Any]:
     data: dict[str, Any] = {"ok": not findings, "findings": [one.record() for one in findings]}
+    if state:
+        data["state"] = state
     if named:
         data["draws"] = [
             {"subject": one.row.subject, "activation": one.row.activation, "at": format_time(one.row.at),
@@ -112,14 +126,17 @@ def _data(drawn: list[Drawn], findings: list[Finding], *, named: bool) -> dict[s
 
 
 def _read(name: str) -> Any:
-    """A record out of a file; what a Reservation's status holds besides is left aside."""
+    """A record out of a file."""
     with click.open_file(name) as file:
         text = file.read(1 << 20)
     try:
-        record = json.loads(text)
+        return json.loads(text)
     except ValueError as error:
         step = "give a file with one JSON object"
         raise Trouble(f"this is not JSON: {error}", next_step=step, exit=Exit.INVALID) from error
+
+
+def _aside(record: Any) -> None:
+    """What a Reservation's status holds besides the draw is left aside."""
     if isinstance(record, dict):
         record.pop("cuts", None)
-    return record

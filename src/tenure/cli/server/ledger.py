@@ -27,9 +27,9 @@ SHOWN = 20
 """Entries shown unless more are asked for."""
 
 
-@click.group("ledger", short_help="Verify, export, show or accept a ledger.")
+@click.group("ledger", short_help="Verify, export, show, accept or restore a ledger.")
 def command() -> None:
-    """Verify, export, show or accept a ledger."""
+    """Verify, export, show, accept or restore a ledger."""
 
 
 @command.command("verify", short_help="Check everything there is to check.")
@@ -165,6 +165,53 @@ def accept(file: Path, yes: bool, who: str, anchor: Path | None) -> None:
     _note(file, anchor, f"{stands}; its anchor had said {before} ({reason}).")
     print(f"accepted {safe(str(file))}: entry {accepted.after.seq} is its last; recorded as a note")
     hint(f"tenure ledger verify {file}")
+
+
+@command.command("restore", short_help="Put back what a Kubernetes API server has lost.")
+@fleet_argument
+@click.option("--context", metavar="NAME", help="The context of the kubeconfig. Left out: the current one.")
+@click.option(
+    "--namespace", metavar="NAME", default="tenure-system", show_default=True,
+    help="Where the operator lives, in whose name the ledger is written.",
+)  # fmt: skip
+def restore(file: Path, context: str | None, namespace: str, anchor: Path | None) -> None:
+    """Put back what a Kubernetes API server has lost, from FILE, the journal of an operator: after etcd was restored
+    from an old copy, when operators refuse to go on.
+
+    Stop the operator first, and use the journal that knows most. Entries that are missing are written again, byte for
+    byte, and the LedgerHead is moved forward over them. Nothing is changed if the two have different pasts. It takes
+    the rights of a cluster administrator, who may act in the operator's name.
+    """
+    from tenure.kube.refusals import StoreRefused
+
+    try:
+        with Ledger.open(file, readonly=True, anchor=anchor) as ledger:
+            before, after = _restored(ledger, context, f"system:serviceaccount:{namespace}:tenure-operator")
+    except StoreRefused as refusal:
+        raise Trouble(refusal.sentence, next_step=refusal.next_step, exit=Exit.REFUSED) from refusal
+    if before == after:
+        print(f"nothing was lost that {safe(str(file))} knows: the LedgerHead names entry {after}")
+    else:
+        print(f"restored entries {before + 1} to {after}; the LedgerHead names entry {after} again")
+
+
+def _restored(ledger: Ledger, context: str | None, user: str) -> tuple[int, int]:
+    import asyncio
+
+    from tenure.kube.client import Client
+    from tenure.kube.config import NoAccess, discover, from_kubeconfig
+    from tenure.kube.repair import restore
+
+    async def work() -> tuple[int, int]:
+        access = from_kubeconfig(context=context) if context else discover()
+        async with Client(access, headers={"Impersonate-User": user}) as client:
+            done = await restore(client, ledger)
+        return done.before, done.after
+
+    try:
+        return asyncio.run(work())
+    except NoAccess as error:
+        raise Trouble(str(error), next_step="set KUBECONFIG, or choose a --context", exit=Exit.NOT_FOUND) from error
 
 
 def _note(file: Path, anchor: Path | None, message: str) -> None:

@@ -11,7 +11,7 @@ from tenure.api.policy import Policy
 from tenure.cli.exits import Exit
 from tenure.cli.manifests import read_text
 from tenure.cli.output import Cell, Format, Table, columns, show
-from tenure.cli.session import Function, fleet_options, output
+from tenure.cli.session import Function, embedded_options, output
 from tenure.cli.terminal import hint
 from tenure.cli.trouble import Trouble, invalid
 
@@ -32,7 +32,7 @@ def _command(name: str, short: str) -> Function:
 
 
 @_command("show", "Show the policy in effect.")
-@fleet_options
+@embedded_options
 @output("table", "json", "yaml")
 def show_policy(local: Path | None, anchor: Path | None, output: Format) -> None:
     """Show the policy in effect; what differs from the defaults is marked.
@@ -70,7 +70,7 @@ def _text(value: object) -> str:
 
 
 @_command("set", "Set the policy from a file.")
-@fleet_options
+@embedded_options
 @click.option(
     "-f", "--filename", required=True, metavar="FILE", help="The policy file, YAML or JSON; - is standard input."
 )

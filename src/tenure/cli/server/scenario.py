@@ -44,7 +44,8 @@ def command(file: str, output: Format, keep: Path | None) -> None:
     FILE is YAML or JSON, - is standard input. Objects that are refused appear among the events and do not stop it.
 
     With --keep, everything that was decided stays in a ledger: `kubectl runs --local LEDGER` answers questions about it
-    (its instants are those of the scenario), and `tenure ledger verify` checks it.
+    as of the scenario's end (its instants are those of the scenario, and its clock stands still), and `tenure ledger
+    verify` checks it.
 
     JSON: {"scenario", "snapshots": {LABEL: STATE}, "final": STATE, "events": [{"at", "kind", "object", "reason",
     "message"}]}, where STATE is {"now", "budgets", "runs", "reservations", "leases", "pods", "nodes"} of whole API
@@ -53,7 +54,7 @@ def command(file: str, output: Format, keep: Path | None) -> None:
     scenario, errors = read_scenario(read_text(file), source=file)
     if scenario is None:
         raise invalid(errors, next_step=f"mend {file} and try again")
-    with Progress(f"playing {scenario.name}") as progress, _store(keep) as store:
+    with Progress(f"playing {scenario.name}") as progress, _store(keep, end=scenario.start + scenario.until) as store:
         player = Player(
             scenario,
             lambda executor: Home(store, executor),
@@ -69,8 +70,8 @@ def command(file: str, output: Format, keep: Path | None) -> None:
 
 
 @contextmanager
-def _store(keep: Path | None) -> Iterator[Store]:
-    """Where the truth is kept: in memory, unless somebody wants it afterwards."""
+def _store(keep: Path | None, *, end: Instant) -> Iterator[Store]:
+    """Where the truth is kept: in memory, unless somebody wants it afterwards, who then finds the clock at its end."""
     if keep is None:
         yield MemoryStore()
         return
@@ -79,6 +80,7 @@ def _store(keep: Path | None) -> Iterator[Store]:
 
     with Ledger.create(keep, fleet="simulator") as ledger:
         yield LedgerStore(ledger)
+        ledger.stop_clock(end)
 
 
 def _minutes(length: int) -> int:
@@ -149,7 +151,8 @@ def _promised(one: dict[str, Any], start: Instant) -> list[Cell]:
 
 def _risk(run: str, told: dict[str, Any], start: Instant) -> list[Cell]:
     chance = f"{100 * told['cutProbability']:.3g} %"
-    return [run, chance, f"+{span(parse_time(told['at']) - start)}", f"Reservation/{told['reservation']}"]
+    why = f"Reservation/{told['reservation']}" if "reservation" in told else f"Budget/{told['envelope']}"
+    return [run, chance, f"+{span(parse_time(told['at']) - start)}", why]
 
 
 def _lease(lease: dict[str, Any]) -> list[Cell]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from threading import Event, Thread
 from types import FrameType
@@ -32,6 +33,8 @@ from tenure.embedded.paths import custodian_path, driver_path
 from tenure.ledger import Ledger, LedgerRefused
 
 if TYPE_CHECKING:
+    from tenure.cli.server.scraped import Scraped
+    from tenure.embedded.metered import Metered
     from tenure.notify import NotifyConfig
 
 LOOK_EVERY = 0.1
@@ -52,12 +55,19 @@ TRIES = 10
     metavar="FOLDER",
     help="A custodian that reveals for draws; may be given several times. Left out: one beside FILE.",
 )
+@click.option(
+    "--metrics",
+    "address",
+    metavar="[HOST:]PORT",
+    help="Serve metrics for Prometheus there; without HOST only to this machine. Left out: they are not served.",
+)
 @click.option("--until-idle", is_flag=True, help="Stop when nothing runs and nothing that waits could start by itself.")
 def command(
     file: Path,
     source: str | None,
     receivers: str | None,
     folders: tuple[Path, ...],
+    address: str | None,
     until_idle: bool,
     anchor: Path | None,
 ) -> Exit:
@@ -70,14 +80,22 @@ def command(
     beside FILE: whoever can read that folder knows every draw in advance, so have others keep one too.
     """
     notify = _receivers(receivers)
+    scraped = None if address is None else _scraped(address)
     if not file.exists():
         if source is None:
             step = f"tenure up {file} --fleet fleet.yaml creates it; examples/fleet.yaml is one"
             raise Trouble(f"there is no fleet at {file}", next_step=step, exit=Exit.NOT_FOUND)
         _put(f"created {safe(str(file))}: {create(file, source, anchor=anchor)}")
     custodians = _custodians(file, anchor, folders)
-    _drive(file, anchor, until_idle=until_idle, notify=notify, custodians=custodians)
+    with nullcontext() if scraped is None else scraped.serving(file, anchor, notify) as metered:
+        _drive(file, anchor, until_idle=until_idle, notify=notify, custodians=custodians, metered=metered)
     return Exit.OK
+
+
+def _scraped(address: str) -> Scraped:
+    from tenure.cli.server.scraped import read_address  # only where metrics are served
+
+    return read_address(address)
 
 
 def _custodians(file: Path, anchor: Path | None, folders: tuple[Path, ...]) -> list[FolderCustodian]:
@@ -120,9 +138,12 @@ def _drive(
     until_idle: bool,
     notify: NotifyConfig | None,
     custodians: list[FolderCustodian],
+    metered: Metered | None,
 ) -> None:
     complaints = _Complaints()
-    daemon = Daemon(file, anchor=anchor, trouble=complaints, notify=notify, report=say, custodians=custodians)
+    daemon = Daemon(
+        file, anchor=anchor, trouble=complaints, notify=notify, report=say, custodians=custodians, metered=metered
+    )
     asked = Event()
 
     def stop(number: int, frame: FrameType | None) -> None:

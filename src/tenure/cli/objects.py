@@ -1,0 +1,126 @@
+"""Runs as their own objects tell of them: what is left to see for somebody who may not read the ledger.
+
+A tenant may read the Runs of a namespace and nothing else (ClusterRole ``tenure-tenant``). That is enough to submit,
+list, resize and cancel them: the operator writes into each status how the run stands. Whatever rests on the books says
+what it would take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import msgspec
+
+from tenure.api.budget import Budget
+from tenure.api.core import Node, Pod
+from tenure.api.policy import Policy
+from tenure.api.run import Run, RunStatus
+from tenure.cli.port import LendingLine, NodeLine, PodLine, RunLine, SlotLine, SponsorLine
+from tenure.facts import Lease, Reservation
+from tenure.units import Instant, parse_time
+
+Object = dict[str, Any]
+Fetch = Callable[[str | None, str], list[Object]]
+"""The Runs of a namespace (of all, if None), or the one of a name."""
+
+
+class ObjectsView:
+    """Everything at this instant, as far as Runs tell."""
+
+    policy = Policy()
+
+    def __init__(self, fetch: Fetch, *, now: Instant, unreadable: Exception) -> None:
+        self._fetch, self._unreadable = fetch, unreadable
+        self.now = now
+
+    # -- runs --
+
+    def lines(self, namespace: str | None = None) -> list[RunLine]:
+        runs = [to_run(item) for item in self._fetch(namespace, "")]
+        return sorted(map(_line, runs), key=lambda line: (line.namespace, line.name))
+
+    def line(self, namespace: str, name: str) -> RunLine | None:
+        return next((_line(to_run(item)) for item in self._fetch(namespace, name)), None)
+
+    def run(self, namespace: str, name: str) -> Run:
+        return next(to_run(item) for item in self._fetch(namespace, name))
+
+    def leases(self, namespace: str, name: str) -> list[Lease]:
+        """Not told here: their names are in the status."""
+        return []
+
+    # -- what takes the books --
+
+    def _not_readable(self, *_: Any) -> NoReturn:
+        raise self._unreadable
+
+    def reservation(self, namespace: str, run: str) -> Reservation | None:
+        self._not_readable()
+
+    def sponsors(self, namespace: str, name: str) -> list[SponsorLine]:
+        self._not_readable()
+
+    def budgets(self) -> list[Budget]:
+        self._not_readable()
+
+    def lending(self) -> list[LendingLine]:
+        self._not_readable()
+
+    def pods(self, namespace: str | None = None, run: str | None = None) -> list[PodLine]:
+        self._not_readable()
+
+    def pod(self, namespace: str, name: str) -> Pod:
+        self._not_readable()
+
+    def nodes(self) -> list[NodeLine]:
+        self._not_readable()
+
+    def node(self, name: str) -> Node:
+        self._not_readable()
+
+    def slots(self) -> list[SlotLine]:
+        self._not_readable()
+
+
+def to_run(item: Object) -> Run:
+    """A Run object with its status, as far as this release knows what is in it."""
+    from tenure.kube.translate import read_object
+
+    reading = read_object(item)
+    (run,) = reading.objects or (msgspec.convert({**_identity(item), "spec": {}}, Run, strict=False),)
+    assert isinstance(run, Run)
+    status = item.get("status") or {}
+    known = {name: status[name] for name in RunStatus.__struct_encode_fields__ if name in status}
+    leaving = item["metadata"].get("deletionTimestamp")
+    meta = msgspec.structs.replace(run.metadata, deletion_timestamp=leaving)
+    return msgspec.structs.replace(run, metadata=meta, status=msgspec.convert(known, RunStatus))
+
+
+def _identity(item: Object) -> Object:
+    meta = {key: item["metadata"][key] for key in ("name", "namespace", "uid", "creationTimestamp")}
+    return {"metadata": meta}
+
+
+def _line(run: Run) -> RunLine:
+    status, spec, meta = run.status, run.spec, run.metadata
+    marks = {one.type: one for one in status.conditions}
+    elastic = spec.malleable
+    asked = spec.resources.total_gpus if elastic is None else elastic.desired_total_gpus or elastic.max_total_gpus
+    waits = status.phase == "Pending"
+    held = status.width.allocated if status.width is not None else asked if status.leases else 0
+    blocked = waits and "Blocked" in marks and marks["Blocked"].status == "True"
+    last = max(status.conditions, key=lambda one: (one.status == "True", one.last_transition_time), default=None)
+    admitted = marks.get("Admitted")
+    told = marks["Blocked"] if blocked else admitted if waits and admitted is not None else last
+    started = marks["Running"].last_transition_time if "Running" in marks and not waits else None
+    return RunLine(
+        namespace=meta.namespace, name=meta.name, owner=spec.owner, flavor=spec.resources.gpu_type, phase=status.phase,
+        blocked=blocked, gpus=asked, need=asked, held=held,
+        created=parse_time(meta.creation_timestamp) if meta.creation_timestamp else None,
+        started=parse_time(started) if started else None, retry_at=None,
+        planned=parse_time(status.earliest_start) if status.earliest_start else None,
+        promise="Pending" if status.pending_reservation else "", attempt=0, restarts=status.restarts,
+        stopping=meta.deletion_timestamp is not None, requeued=False, reason=told.reason if told else "",
+        message=status.message,
+    )  # fmt: skip

@@ -1,0 +1,175 @@
+"""A ledger behind the port, wherever it comes from: every question that a verb asks, answered from one file.
+
+An embedded fleet's file is the truth itself; a cluster's is a copy of what its API server keeps. Questions do not know
+the difference. What is told to a fleet does: ``local.py`` and ``cluster.py`` add that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Unpack
+
+from tenure.cli.port import Planned, Rehearsal, View
+from tenure.cli.view import StateView, run_line
+from tenure.embedded.fleet import Fleet
+from tenure.engine import Apply, State, Tick
+from tenure.engine.shown import of_now
+from tenure.engine.state import RunRow
+from tenure.engine.words import Words
+from tenure.facts import Decided, Noted, Opened, Reason
+from tenure.ledger import (
+    Charge,
+    CutRow,
+    Decision,
+    LeaseRow,
+    Note,
+    PlanRow,
+    PromiseRow,
+    ReservationRow,
+    ResolutionRow,
+    UsageKey,
+)
+from tenure.ledger import RunRow as Submission
+from tenure.shell.home import fold_entry, rebuild
+from tenure.shell.ledger_store import LedgerStore
+from tenure.units import GpuMicros, Instant
+
+if TYPE_CHECKING:
+    from tenure.engine import Outcome
+    from tenure.engine.asked import Room
+    from tenure.ledger.queries import Which
+
+
+class Recorded:
+    """What a ledger answers."""
+
+    def __init__(self, books: Fleet | None) -> None:
+        self._books = books
+        self._state: State | None = None
+
+    @property
+    def _fleet(self) -> Fleet:
+        assert self._books is not None
+        return self._books
+
+    def view(self, at: Instant | None = None) -> View:
+        if at is not None:
+            return StateView(self._fleet.state_at(at), now=at)
+        if self._state is None:
+            self._state = self._fleet.state()
+        return StateView(self._state, now=self._fleet.now())
+
+    def find_leases(self, **question: Any) -> list[LeaseRow]:
+        return self._fleet.ledger.leases(**question)
+
+    def usage(self, *, by: UsageKey, since: Instant, until: Instant, **which: Unpack[Which]) -> dict[str, GpuMicros]:
+        return self._fleet.ledger.usage(by=by, since=since, until=until, **which)
+
+    def charges(self, *, since: Instant, until: Instant, **which: Unpack[Which]) -> list[Charge]:
+        return self._fleet.ledger.charges(since=since, until=until, **which)
+
+    def notes(self, subject: str) -> list[Note]:
+        return self._fleet.ledger.notes(subject)
+
+    def decisions(self, namespace: str, run: str, limit: int | None = None) -> list[Decision]:
+        return self._fleet.ledger.decisions(namespace, run, limit)
+
+    def submissions(self, namespace: str, run: str) -> list[Submission]:
+        return self._fleet.ledger.submissions(namespace, run)
+
+    def find_reservations(self, **question: Any) -> list[ReservationRow]:
+        return self._fleet.ledger.reservations(**question)
+
+    def plans(self, namespace: str, run: str) -> list[PlanRow]:
+        return self._fleet.ledger.plans(namespace, run)
+
+    def resolutions(self, subject: str) -> list[ResolutionRow]:
+        return self._fleet.ledger.resolutions(subject)
+
+    def cuts(self, namespace: str, run: str) -> list[CutRow]:
+        return self._fleet.ledger.cuts(namespace, run)
+
+    def beacons(self, at_seq: int) -> dict[str, str]:
+        return self._fleet.ledger.beacons(at_seq)
+
+    def promises(self, *, since: Instant, until: Instant) -> list[PromiseRow]:
+        return self._fleet.ledger.promises(since=since, until=until)
+
+    # -- what if --
+
+    def rehearse(self, objects: Sequence[Any] = (), *, only: str = "") -> Rehearsal:
+        now = self._fleet.now()
+        state, outcome = self._fleet.rehearse(Apply(tuple(objects)) if objects else Tick(), now=now)
+        if outcome.refused:
+            return Rehearsal(refused=outcome.refused)
+        keys = [only] if only else [_key(item) for item in objects if item.kind == "Run"]
+        return Rehearsal(runs=tuple(_planned(state, state.runs[key], outcome, now) for key in keys))
+
+    def room_for(self, key: str) -> Room | Reason:
+        from tenure.engine.asked import look
+
+        now = self._fleet.now()
+        state, _ = self._fleet.rehearse(Tick(), now=now)
+        return look(state, state.runs[key], now=now)
+
+
+class Followed:
+    """A ledger as it grows: the state, kept up with the entries that were not folded yet."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet, self._ledger = fleet, fleet.ledger
+        self._state, self._seq = rebuild(LedgerStore(self._ledger))
+
+    def view(self) -> StateView:
+        return StateView(self._state, now=self._fleet.now())
+
+    def catch_up(self) -> list[Note]:
+        """Fold what is new; answers the events in it."""
+        notes = []
+        for entry in self._ledger.entries(after=self._seq):
+            fold_entry(self._state, entry)
+            self._seq = entry.seq
+            notes += [
+                Note(
+                    seq=entry.seq,
+                    at=entry.at,
+                    kind=fact.kind,
+                    object=fact.object,
+                    reason=fact.reason,
+                    message=fact.message,
+                )
+                for fact in entry.facts
+                if isinstance(fact, Noted)
+            ]
+        return notes
+
+
+def _planned(state: State, row: RunRow, outcome: Outcome, now: Instant) -> Planned:
+    """What the rehearsal decided about a run; if it decided nothing new, what it would say now."""
+    facts = outcome.facts
+    said = [
+        fact.verdict
+        for fact in facts
+        if isinstance(fact, Decided) and (fact.namespace, fact.run) == (row.namespace, row.name)
+    ]
+    leases = tuple(fact.lease for fact in facts if isinstance(fact, Opened) and fact.lease.run_key == row.key)
+    verdict = said[-1] if said else None
+    line = run_line(state, row, now, Words(state, now=now))
+    if row.life.phase != "Pending":
+        return Planned(line=line, verdict=verdict, leases=leases)
+    from tenure.engine.alternatives import alternatives
+    from tenure.engine.waits import rests_on, verdict_of
+
+    one = state.reservations.get(row.key)
+    return Planned(
+        line=line,
+        verdict=verdict or verdict_of(state, row, now=now),
+        leases=leases,
+        reservation=None if one is None else of_now(state, one, Words(state, now=now)),
+        rests=() if one is None else rests_on(state, one, now=now),
+        alternatives=tuple(alternatives(state, row, now=now)),
+    )
+
+
+def _key(item: Any) -> str:
+    return f"{item.metadata.namespace}/{item.metadata.name}"
