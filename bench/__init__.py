@@ -8,6 +8,6 @@ the machine for a while slows both. Work counters stand beside the seconds; they
     python -m bench --quick         the same with 100,000 instead of 1,000,000
     python -m bench --only history  one promise
 
-The table, ``bench/results.json`` (the last full run) and ``docs/performance.md`` (written with ``--docs``)
-show the same numbers.
+The table, ``bench/results.json`` (of each benchmark the last run at full scale) and ``docs/performance.md`` (written
+with ``--docs``) show the same numbers, each with the commit that was measured.
 """

@@ -10,8 +10,8 @@ from time import perf_counter
 
 from bench import instructions
 from bench.promises import ALL, BENCHES
-from bench.report import ROOT, Results, page, summary, table, this_machine, to_json
-from bench.result import FULL, QUICK, TINY, Row, Scale
+from bench.report import ROOT, Measured, Results, from_json, page, summary, table, this_machine, to_json
+from bench.result import FULL, QUICK, TINY, Scale
 
 RESULTS = ROOT / "bench" / "results.json"
 DOCS = ROOT / "docs" / "performance.md"
@@ -22,28 +22,29 @@ def main(argv: list[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     scale = QUICK if options.quick else _SCALES[options.scale]
     names = [*(options.only or BENCHES), *([instructions.NAME] if options.callgrind else [])]
-    rows = measure(names, scale)
-    results = Results(scale, this_machine(), rows)
+    results = Results(scale, measure(names, scale))
     print(to_json(results) if options.output == "json" else f"{table(results.rows)}\n{summary(results)}")
-    if scale is FULL and not options.only:
-        RESULTS.write_text(to_json(results))
+    whole = results.over(from_json(RESULTS.read_text()) if RESULTS.is_file() else None)
+    if scale is FULL:
+        RESULTS.write_text(to_json(whole))
     if options.docs:
-        DOCS.write_text(page(results))
+        DOCS.write_text(page(whole if scale is FULL else results))
     return 1 if results.broken else 0
 
 
-def measure(names: list[str], scale: Scale) -> list[Row]:
+def measure(names: list[str], scale: Scale) -> dict[str, Measured]:
     """Run benchmarks one after the other, each in a folder of its own on the disk that the checkout is on."""
-    rows: list[Row] = []
+    out: dict[str, Measured] = {}
     cache = ROOT / "bench" / ".cache"
     cache.mkdir(exist_ok=True)
     for name in names:
         begin = perf_counter()
         print(f"{name} ...", file=sys.stderr, flush=True)
         with TemporaryDirectory(dir=cache, prefix=f"{name}-") as folder:
-            rows += ALL[name].run(scale, Path(folder))
+            rows = ALL[name].run(scale, Path(folder))
+        out[name] = Measured(this_machine(), rows)
         print(f"{name}: {perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
-    return rows
+    return out
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -54,7 +55,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--scale", choices=list(_SCALES), default="full", help="tiny is for testing the harness itself")
     parser.add_argument("-o", "--output", choices=["table", "json"], default="table", help="what to print")
     parser.add_argument("--callgrind", action="store_true", help="count instructions too (slow; needs valgrind)")
-    parser.add_argument("--docs", action="store_true", help=f"write {DOCS.relative_to(ROOT)} as well")
+    parser.add_argument(
+        "--docs",
+        action="store_true",
+        help=f"write {DOCS.relative_to(ROOT)} as well, with what was measured before of the rest",
+    )
     return parser
 
 

@@ -19,6 +19,9 @@ from bench import (
     scan,
     startup,
 )
+from bench.kube import admit as kube_admit
+from bench.kube import gang as kube_gang
+from bench.kube import memory as kube_memory
 from bench.result import Row, Scale
 
 
@@ -35,7 +38,22 @@ class Bench(Protocol):
 
 BENCHES: dict[str, Bench] = {
     bench.NAME: bench
-    for bench in (admission, scan, history, exact, commits, startup, refusals, earliest, reforecast, resolver, mix)
+    for bench in (
+        admission,
+        scan,
+        history,
+        exact,
+        commits,
+        startup,
+        refusals,
+        earliest,
+        reforecast,
+        resolver,
+        mix,
+        kube_admit,
+        kube_gang,
+        kube_memory,
+    )
 }
 ALL: dict[str, Bench] = BENCHES | {instructions.NAME: instructions}
 """With what is measured only when asked for."""

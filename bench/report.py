@@ -31,14 +31,33 @@ class Machine(Struct, frozen=True):
     """Processes that wanted a core when it was over: above ``cores``, wall clocks were disturbed."""
 
 
-class Results(Struct, frozen=True):
-    scale: Scale
+class Measured(Struct, frozen=True):
+    """One benchmark: where and when it was run, and what came of it."""
+
     machine: Machine
     rows: list[Row]
+
+
+class Results(Struct, frozen=True):
+    """What was measured, each benchmark with where its numbers come from: they may be run one by one."""
+
+    scale: Scale
+    benches: dict[str, Measured]
+
+    @property
+    def rows(self) -> list[Row]:
+        return [row for one in self.benches.values() for row in one.rows]
 
     @property
     def broken(self) -> list[Row]:
         return [row for row in self.rows if not row.ok]
+
+    def over(self, older: Results | None) -> Results:
+        """These, and of what was not measured now what was measured before at the same scale."""
+        if older is None or older.scale != self.scale:
+            return self
+        both = older.benches | self.benches
+        return Results(self.scale, {name: both[name] for name in ALL if name in both})
 
 
 def this_machine() -> Machine:
@@ -83,6 +102,14 @@ def summary(results: Results) -> str:
 # --- for programs ---------------------------------------------------------------------------------------------------
 
 
+def from_json(text: str) -> Results | None:
+    """Results that were written before; None if they are of an older form."""
+    try:
+        return msgspec.json.decode(text, type=Results)
+    except msgspec.ValidationError:
+        return None
+
+
 def to_json(results: Results) -> str:
     return msgspec.json.format(msgspec.json.encode(results, order="deterministic"), indent=2).decode() + "\n"
 
@@ -95,22 +122,22 @@ _PAGE = """# What it costs
 
 Tenure promises how costs grow, not how many seconds something takes: a number with an x compares two things that were
 measured in turns within one run. `make bench` measures all of it again and fails if a promise is broken; how each is
-measured is told at the top of its module in `bench/`.
-
-Measured {at} at commit {commit}: Python {python} on {system}, {cores} cores with a load
-of {load} (above {cores}, wall clocks were disturbed; processor time hardly).
+measured is told at the top of its module in `bench/`. A load above the number of cores disturbs wall clocks, and
+processor time hardly.
 
 """
+
+_WHERE = "Measured {at} at commit {commit}: Python {python} on {system}, {cores} cores, load {load}.\n\n"
 
 
 def page(results: Results) -> str:
     """``docs/performance.md``."""
-    machine = msgspec.structs.asdict(results.machine)
-    out = [_PAGE.format(**machine)]
-    for bench, its in groupby(results.rows, key=lambda row: row.bench):
+    out = [_PAGE]
+    for bench, its in results.benches.items():
         out.append(f"## {bench.capitalize()}\n\n{_promise(bench)}\n\n")
+        out.append(_WHERE.format(**msgspec.structs.asdict(its.machine)))
         out.append("| what | goal | measured | |\n|---|---:|---:|---|\n")
-        out.extend(f"| {row.what} | {row.promised} | {row.found} | {_figures(row)} |\n" for row in its)
+        out.extend(f"| {row.what} | {row.promised} | {row.found} | {_figures(row)} |\n" for row in its.rows)
         out.append("\n")
     return "".join(out).rstrip() + "\n"
 

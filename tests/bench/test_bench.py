@@ -9,16 +9,17 @@ import msgspec
 import pytest
 
 from bench import __main__ as command
-from bench import admission, history, mix
+from bench import admission, history, kube, mix
 from bench.bed import Bed, check
 from bench.counters import counting, growth
 from bench.fleet import key_of, placed, remove
 from bench.load import batch
 from bench.measure import Took, in_turns
 from bench.promises import BENCHES
-from bench.report import Results, page, table, this_machine
-from bench.result import TINY, Row
+from bench.report import Measured, Results, from_json, page, table, this_machine, to_json
+from bench.result import FULL, TINY, Row
 from tenure.engine import Apply
+from tools.kube_assets import Unobtainable
 
 KEPT = Row(bench="commits", what="fast enough", measured=24.0, goal=10.0, sense="at least")
 BROKEN = Row(bench="admission", what="too slow", measured=2.6, goal=2.5)
@@ -58,6 +59,10 @@ def test_rounds_that_warm_up_do_not_count() -> None:
 # --- judging ------------------------------------------------------------------------------------------------------
 
 
+def measured(rows: list[Row]) -> dict[str, Measured]:
+    return {"commits": Measured(this_machine(), rows)}
+
+
 @pytest.mark.parametrize(("row", "ok"), [(KEPT, True), (BROKEN, False), (TOLD, True)])
 def test_a_promise_is_kept_on_its_own_side_of_the_goal(row: Row, ok: bool) -> None:
     assert row.ok is ok
@@ -67,7 +72,7 @@ def test_a_promise_is_kept_on_its_own_side_of_the_goal(row: Row, ok: bool) -> No
 def test_the_command_fails_when_a_promise_is_broken(
     rows: list[Row], status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(command, "measure", lambda names, scale: rows)
+    monkeypatch.setattr(command, "measure", lambda names, scale: measured(rows))
     assert command.main(["--scale", "tiny"]) == status
     shown = capsys.readouterr().out
     assert all(row.what in shown and row.found in shown for row in rows)
@@ -75,18 +80,28 @@ def test_the_command_fails_when_a_promise_is_broken(
 
 
 def test_json_tells_what_the_table_tells(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(command, "measure", lambda names, scale: [KEPT, TOLD])
+    monkeypatch.setattr(command, "measure", lambda names, scale: measured([KEPT, TOLD]))
     command.main(["--scale", "tiny", "-o", "json"])
     told = msgspec.json.decode(capsys.readouterr().out, type=Results)
     assert told.rows == [KEPT, TOLD]
 
 
 def test_the_page_tells_every_row_and_where_it_was_measured() -> None:
-    results = Results(TINY, this_machine(), [KEPT, BROKEN, TOLD])
+    results = Results(TINY, measured([KEPT, BROKEN, TOLD]))
     text = page(results)
     assert all(row.what in text and row.found in text for row in results.rows)
-    assert results.machine.commit in text
+    assert this_machine().commit in text
     assert "NO" in table(results.rows)
+
+
+def test_what_is_measured_alone_replaces_only_its_own_numbers() -> None:
+    older = Results(TINY, {"history": Measured(this_machine(), [KEPT]), "scan": Measured(this_machine(), [TOLD])})
+    newer = Results(TINY, {"scan": Measured(this_machine(), [BROKEN])})
+    assert newer.over(older).rows == [BROKEN, KEPT], "in the order of the promises"
+    assert newer.over(None) == newer
+    assert newer.over(Results(FULL, older.benches)) == newer, "another scale says nothing of this one"
+    assert from_json(to_json(newer)) == newer
+    assert from_json('{"scale": {}, "rows": []}') is None
 
 
 # --- what is measured ---------------------------------------------------------------------------------------------
@@ -149,7 +164,20 @@ def test_without_its_traces_the_mix_says_so_and_promises_nothing(tmp_path: Path)
     assert "not measured" in row.what
 
 
-_MEASURED = [name for name in BENCHES if name != "startup" and (name != mix.NAME or mix.present())]
+def test_without_a_control_plane_its_promises_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> dict[str, Path]:
+        raise Unobtainable("there is no go on this machine")
+
+    monkeypatch.setattr(kube, "assets", none)
+    for name in ("kube-admit", "kube-gang", "kube-memory"):
+        (row,) = BENCHES[name].run(TINY, tmp_path)
+        assert row.goal is None
+        assert row.what == "not measured: there is no go on this machine"
+
+
+_ELSEWHERE = ("startup", "kube-admit", "kube-gang", "kube-memory")
+"""The command's own tests, and tests/kube."""
+_MEASURED = [name for name in BENCHES if name not in _ELSEWHERE and (name != mix.NAME or mix.present())]
 
 
 @pytest.mark.parametrize("name", _MEASURED)
