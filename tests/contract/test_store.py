@@ -196,6 +196,18 @@ def test_who_only_records_leaves_the_decision_to_who_drives(store: Store) -> Non
     assert dump(home.state) == dump(late.state) == dump(rebuild(store)[0])
 
 
+def test_who_watches_hears_of_every_entry_once_also_after_a_decision_that_was_lost(store: Store) -> None:
+    heard: list[int] = []
+    home = Home(store, watch=lambda entry: heard.append(entry.seq))
+    home.handle(SetPolicy(Policy()), now=START)
+    with pytest.raises(AttributeError):  # the first event is decided on, the second cannot be: neither counts
+        home.handle(Apply(nodes("n", 2)), Apply((object(),)), now=START)  # type: ignore[arg-type]
+    Home(store).handle(Apply((budget("a", envelope(hours=100)),)), now=START)
+    home.handle(Apply((run("x", 8, owner="org:a"),)), now=START)
+    assert heard == [entry.seq for entry in store.entries()]
+    assert heard == [1, 2, 3]
+
+
 def test_one_look_in_vain_is_written_down_and_no_second(store: Store) -> None:
     home = busy_home(store)
     home.handle(Apply((run("z", 99, owner="org:a"),)), now=START)

@@ -208,7 +208,8 @@ def test_logs_are_printed_and_followed(home: Home) -> None:
     text = vision("talks", 8, script="echo hello; sleep 0.5; echo done; sleep 600", resources={"gpusPerPod": 4})
     assert home.submit(text).code == 0
     home.is_phase("vis/talks", "Running")
-    until(lambda: home.call("logs", "vis/talks", "--pod", "0").out == "hello\ndone\n")
+    for pod in ("0", "1"):
+        until(lambda pod=pod: home.call("logs", "vis/talks", "--pod", pod).out == "hello\ndone\n")
     golden("logs", home, home.call("logs", "vis/talks"))
     golden("logs-tail", home, home.call("logs", "vis/talks", "--pod", "1", "--tail", "1"))
     golden("logs-nothing", home, home.call("logs", "rai/wide"))

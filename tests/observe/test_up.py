@@ -68,8 +68,11 @@ def test_a_driver_serves_what_it_does_until_it_stops(
     notify.write_text(json.dumps({"kind": "Notify", "receivers": [{"name": "log", "file": "events.jsonl"}]}))
     process = driver("tenure", "up", str(fleet), "--metrics", "0", "--notify", str(notify))
     port = port_of(process)
-    assert submit(fleet, run_yaml("a", 8, "sleep 0.2"), run_yaml("e", 64, "true")).code in (0, 3)
     deadline = monotonic() + SECONDS
+    while not values(parsed(get(port)), "metrics_age_seconds"):  # what was there before it drives is not its doing
+        assert monotonic() < deadline
+        sleep(0.05)
+    assert submit(fleet, run_yaml("a", 8, "sleep 0.2"), run_yaml("e", 64, "true")).code in (0, 3)
     while nonzero(seen := parsed(get(port)), "runs_ended_total") != {("completed",): 1}:
         assert monotonic() < deadline
         sleep(0.05)

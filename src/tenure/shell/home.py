@@ -85,6 +85,8 @@ class Home:
         """False: what happens is recorded and accounted for, but nothing new is decided."""
         self.state, self.seq, self._imaged = _rebuilt(store)
         self._stale = False
+        self._heard = self.seq
+        """The last entry that ``watch`` was told."""
         self._news: list[Entry] = []
         """Entries of the present transaction: told to ``watch`` when they count."""
         self._told: Attentive | None = None
@@ -96,10 +98,12 @@ class Home:
 
     def handle(self, *events: Event, now: Instant, decide: bool = True) -> list[Outcome]:
         """Decide on events and commit the decisions together: all of them count when this returns, or none does."""
+        self._news = []
         if self._stale:
             self.state, self.seq, self._imaged = _rebuilt(self.store)
             self._stale, self._told = False, None
-        self._news = []
+            if self.watch is not None:  # what others wrote, and what of ours counted though the answer was lost
+                self._news += self.store.entries(after=self._heard, until=self.seq)
         try:
             with self.store.write() as tx:
                 self._catch_up(tx)
@@ -110,6 +114,7 @@ class Home:
         except BaseException:
             self._stale = True
             raise
+        self._heard = self.seq
         if self.watch is not None:
             for entry in self._news:
                 self.watch(entry)
