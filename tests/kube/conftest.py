@@ -9,9 +9,13 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tenure.kube.client import Client
+from tenure.kube.config import Access
+from tenure.kube.loop import IO
 from tenure.testing.kube import ControlPlane, Kwok
 from tools.kube_assets import Unobtainable, assets
 
@@ -50,6 +54,26 @@ def new_plane(programs: Programs, tmp_path: Path) -> Iterator[Callable[[], Contr
     numbers = itertools.count()
     with ExitStack() as running:
         yield lambda: running.enter_context(ControlPlane.started(tmp_path / f"plane-{next(numbers)}", programs))
+
+
+@pytest.fixture
+def io() -> Iterator[IO]:
+    with IO() as io:
+        yield io
+
+
+@pytest.fixture
+def connect(io: IO) -> Iterator[Callable[..., Client]]:
+    """Makes clients, and closes them."""
+    clients: list[Client] = []
+
+    def connected(access: Access, **how: Any) -> Client:
+        clients.append(client := Client(access, **how))
+        return client
+
+    yield connected
+    for client in clients:
+        io.run(client.close())
 
 
 _NUMBERS = itertools.count()

@@ -18,25 +18,6 @@ from tenure.testing.kube.proxy import FaultProxy
 MAPS = "/configmaps"
 
 
-@pytest.fixture(scope="module")
-def io() -> Iterator[IO]:
-    with IO() as io:
-        yield io
-
-
-@pytest.fixture
-def connect(io: IO) -> Iterator[Callable[..., Client]]:
-    clients: list[Client] = []
-
-    def connected(access: Access, **how: Any) -> Client:
-        clients.append(client := Client(access, **how))
-        return client
-
-    yield connected
-    for client in clients:
-        io.run(client.close())
-
-
 @pytest.fixture
 def client(plane: ControlPlane, connect: Callable[..., Client]) -> Client:
     return connect(from_kubeconfig(plane.admin))

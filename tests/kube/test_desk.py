@@ -2,20 +2,12 @@
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterator
-
-import pytest
+from collections.abc import Awaitable, Callable
 
 from tenure.kube.desk import EVENT, LEASE, STATUS, Desk
 from tenure.kube.errors import ApiError
 from tenure.kube.loop import IO
 from tenure.testing.kube import until
-
-
-@pytest.fixture
-def io() -> Iterator[IO]:
-    with IO() as io:
-        yield io
 
 
 def writer(log: list[str], word: str) -> Callable[[], Awaitable[None]]:

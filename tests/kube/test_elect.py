@@ -17,12 +17,6 @@ Stand = Callable[..., tuple[Elector, Future[None]]]
 
 
 @pytest.fixture
-def io() -> Iterator[IO]:
-    with IO() as io:
-        yield io
-
-
-@pytest.fixture
 def stand(io: IO, plane: ControlPlane, namespace: str) -> Iterator[Stand]:
     """Lets a candidate stand, quick to renew and quick to give others up."""
     clients, works = [], []

@@ -18,12 +18,6 @@ MAPS = "/configmaps"
 
 
 @pytest.fixture
-def io() -> Iterator[IO]:
-    with IO() as io:
-        yield io
-
-
-@pytest.fixture
 def proxy(plane: ControlPlane) -> Iterator[FaultProxy]:
     with FaultProxy.started(plane.admin) as proxy:
         yield proxy

@@ -24,7 +24,7 @@ from tenure.cli.copied import DRIVE, Copied, opened
 from tenure.cli.exits import Exit
 from tenure.cli.handed import is_leaving, knows, machines, manifest
 from tenure.cli.objects import ObjectsView
-from tenure.cli.port import LogFile, Made, Submitted, View
+from tenure.cli.port import Made, Submitted, View
 from tenure.cli.reach import access_to
 from tenure.cli.recorded import Followed, Recorded
 from tenure.cli.refused import field_errors, from_store, trouble
@@ -45,6 +45,7 @@ from tenure.kube.resources import ELECTION_LEASES, LEDGER_HEADS, RUNS, SYSTEM_NA
 from tenure.kube.watching import Bell
 from tenure.kube.writing import Put, difference, put_all
 from tenure.ledger import Note
+from tenure.shell.logs import LogFile
 from tenure.units import SECOND, Instant, format_time
 
 T = TypeVar("T")
@@ -159,7 +160,7 @@ class ClusterFleet(Recorded):
             problem = f"the pods of Run/{namespace}/{run} are gone, and their logs with them"
             step = "look where the cluster's logs are collected; while pods run, logs -f follows them"
             raise Trouble(problem, next_step=step, exit=Exit.NOT_FOUND)
-        return [LogFile(**msgspec.structs.asdict(one)) for one in found]
+        return found
 
     # -- telling --
 

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from tenure.api.run import Run
-from tenure.cli.port import Change, LogFile, Made, Submitted
+from tenure.cli.port import Change, Made, Submitted
 from tenure.cli.recorded import Followed, Recorded
 from tenure.embedded.fleet import Fleet
 from tenure.engine import Apply
 from tenure.facts import Froze, PutBudget, PutNamespace, PutNode, PutRun, Resolved
 from tenure.ledger import Note
+from tenure.shell.logs import LogFile
 
 LOOK_EVERY = 0.1
 """Seconds between two looks at a file that is followed."""

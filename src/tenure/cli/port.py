@@ -9,7 +9,6 @@ by itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, Unpack
 
 from msgspec import Struct
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from tenure.engine.alternatives import Alternative
     from tenure.engine.asked import Room
     from tenure.engine.waits import Rest
+    from tenure.shell.logs import LogFile
 
 Change = Literal["created", "changed", "unchanged"]
 NodeState = Literal["Ready", "Cordoned", "NotReady", "Tainted", "Fenced", "Quarantined", "NoGPUs"]
@@ -212,17 +212,6 @@ class Made(Struct, frozen=True, kw_only=True):
     declined: Reason | None = None
     resolved: Resolved | None = None
     froze: Froze | None = None
-
-
-class LogFile(Struct, frozen=True, kw_only=True):
-    """Where one container of one pod writes."""
-
-    pod: str
-    attempt: int
-    rank: int
-    group: int
-    container: str
-    path: Path
 
 
 class View(Protocol):

@@ -11,25 +11,24 @@ have had time to learn of it, so that no call fails in between. Clocks come in b
 
 from __future__ import annotations
 
-import ipaddress
 import secrets
 import ssl
 import tempfile
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID
 from msgspec import Struct
+
+from tenure.kube.signing import authority_of, name_of, new_key, private_pem, signed
 
 BUNDLE_COUNT_MAX: Final = 16
 """Authorities in a bundle; the newest are kept. A living operator adds itself again within a minute."""
-SKEW: Final = timedelta(minutes=5)
-"""Certificates count from a little earlier, for machines whose clocks are behind."""
 
 
 class Lives(Struct, frozen=True):
@@ -60,33 +59,21 @@ class Pair(Struct, frozen=True, kw_only=True):
 
 def make_authority(*, now: datetime, life: timedelta) -> Pair:
     """An authority that nobody else has."""
-    key = ec.generate_private_key(ec.SECP256R1())
+    key = new_key()
     # A name of its own: verifiers find the signer of a certificate by name first.
-    name = _name(f"tenure webhook authority {secrets.token_hex(8)}")
-    usage = _usage(signs=True)
-    builder = (
-        _builder(name, name, key.public_key(), now=now, life=life)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage, critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-    )
-    return Pair(certificate=builder.sign(key, hashes.SHA256()), key=key)
+    name = name_of(f"tenure webhook authority {secrets.token_hex(8)}")
+    return Pair(certificate=authority_of(name, key, now=now, life=life), key=key)
 
 
 def issue(authority: Pair, hosts: Sequence[str], *, now: datetime, life: timedelta) -> Pair:
     """A serving certificate for these names and addresses. It does not outlive the authority."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    life = min(life, authority.certificate.not_valid_after_utc - now)
-    signer = authority.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
-    builder = (
-        _builder(_name(hosts[0]), authority.certificate.subject, key.public_key(), now=now, life=life)
-        .add_extension(x509.SubjectAlternativeName(list(map(_host, hosts))), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(signer), critical=False)
-    )
-    return Pair(certificate=builder.sign(authority.key, hashes.SHA256()), key=key)
+    key, by = new_key(), authority.certificate
+    life = min(life, by.not_valid_after_utc - now)
+    certificate = signed(
+        name_of(hosts[0]), key.public_key(), ExtendedKeyUsageOID.SERVER_AUTH, by=by, signer=authority.key, hosts=hosts,
+        now=now, life=life,
+    )  # fmt: skip
+    return Pair(certificate=certificate, key=key)
 
 
 def bundle(known: bytes, ours: Iterable[bytes], *, now: datetime) -> bytes:
@@ -146,13 +133,10 @@ class Keeper:
 
 def _load(context: ssl.SSLContext, pair: Pair) -> None:
     """OpenSSL takes a pair from files only: they exist for this call, for our eyes."""
-    key = pair.key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
     with tempfile.TemporaryDirectory(prefix="tenure-") as folder:
         file = Path(folder) / "pair.pem"
         file.touch(mode=0o600)
-        file.write_bytes(pair.pem + key)
+        file.write_bytes(pair.pem + private_pem(pair.key))
         context.load_cert_chain(file)
 
 
@@ -161,43 +145,3 @@ def _certificates(pem: bytes) -> list[x509.Certificate]:
         return x509.load_pem_x509_certificates(pem)
     except ValueError:  # nothing there, or nothing of use: ours replaces it
         return []
-
-
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, *, now: datetime, life: timedelta
-) -> x509.CertificateBuilder:
-    now = now.astimezone(UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - SKEW)
-        .not_valid_after(now + life)
-    )
-
-
-def _name(text: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:64])])
-
-
-def _host(text: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(text))
-    except ValueError:
-        return x509.DNSName(text)
-
-
-def _usage(*, signs: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=signs,
-        crl_sign=signs,
-        encipher_only=False,
-        decipher_only=False,
-    )

@@ -11,28 +11,16 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
-
 from tenure.api.meta import LABEL_GROUP, LABEL_RUN
 from tenure.kube.client import Client
 from tenure.kube.errors import ApiError
 from tenure.kube.loop import IO
 from tenure.kube.marks import LABEL_ATTEMPT, LABEL_RANK
 from tenure.kube.resources import PODS
+from tenure.shell.logs import LogFile
 
 Object = dict[str, Any]
 AT_ONCE = 16
-
-
-class ContainerLog(Struct, frozen=True, kw_only=True):
-    """Where one container's log is."""
-
-    pod: str
-    attempt: int
-    rank: int
-    group: int
-    container: str
-    path: Path
 
 
 class PodLogs:
@@ -42,7 +30,7 @@ class PodLogs:
         self._io, self._client, self._folder = io, client, folder
         self._following: dict[Path, Future[None]] = {}
 
-    def of(self, namespace: str, run: str, *, follow: bool) -> list[ContainerLog]:
+    def of(self, namespace: str, run: str, *, follow: bool) -> list[LogFile]:
         """The logs of all pods of a run that are there; with ``follow`` they go on growing. Raises ``ApiError``."""
         pods = self._io.run(self._client.list(PODS, namespace, labels=f"{LABEL_RUN}={run}")).items
         found = sorted((one for pod in pods for one in self._containers(pod)), key=lambda one: (one.attempt, one.rank))
@@ -55,29 +43,29 @@ class PodLogs:
             self._io.run(self._fetch(namespace, found))
         return found
 
-    def _containers(self, pod: Object) -> list[ContainerLog]:
+    def _containers(self, pod: Object) -> list[LogFile]:
         meta, spec = pod["metadata"], pod["spec"]
         labels = meta.get("labels") or {}
         numbers = [int(text) if (text := labels.get(key, "")).isdigit() else 0
                    for key in (LABEL_ATTEMPT, LABEL_RANK, LABEL_GROUP)]  # fmt: skip
         return [
-            ContainerLog(
+            LogFile(
                 pod=meta["name"], attempt=numbers[0], rank=numbers[1], group=numbers[2], container=one["name"],
                 path=self._folder / f"{meta['uid']}-{one['name']}.log",
             )
             for one in (*(spec.get("initContainers") or ()), *spec["containers"])
         ]  # fmt: skip
 
-    async def _fetch(self, namespace: str, logs: list[ContainerLog]) -> None:
+    async def _fetch(self, namespace: str, logs: list[LogFile]) -> None:
         slots = asyncio.Semaphore(AT_ONCE)
 
-        async def fetch(one: ContainerLog) -> None:
+        async def fetch(one: LogFile) -> None:
             async with slots:
                 await self._stream(namespace, one, follow=False)
 
         await asyncio.gather(*(fetch(one) for one in logs))
 
-    async def _stream(self, namespace: str, one: ContainerLog, *, follow: bool) -> None:
+    async def _stream(self, namespace: str, one: LogFile, *, follow: bool) -> None:
         query = {"container": one.container, **({"follow": "true"} if follow else {})}
         with one.path.open("wb", buffering=0) as file:
             while True:

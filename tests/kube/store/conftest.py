@@ -46,26 +46,6 @@ def empty(books: ControlPlane) -> ControlPlane:
     return books
 
 
-@pytest.fixture(scope="session")
-def io() -> Iterator[IO]:
-    with IO() as io:
-        yield io
-
-
-@pytest.fixture
-def connect(io: IO) -> Iterator[Callable[[Access], Client]]:
-    """Makes clients, and closes them."""
-    clients: list[Client] = []
-
-    def connected(access: Access, **how: Any) -> Client:
-        clients.append(client := Client(access, **how))
-        return client
-
-    yield connected
-    for client in clients:
-        io.run(client.close())
-
-
 @pytest.fixture
 def client(empty: ControlPlane, connect: Callable[[Access], Client]) -> Client:
     """A client of the cluster with the empty ledger."""

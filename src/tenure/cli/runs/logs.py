@@ -16,11 +16,12 @@ import click
 
 from tenure.cli.exits import Exit
 from tenure.cli.lookup import run_argument, unknown
-from tenure.cli.port import Fleet, LogFile
+from tenure.cli.port import Fleet
 from tenure.cli.session import Session, verb
 from tenure.cli.terminal import is_terminal, say
 from tenure.cli.trouble import Trouble
 from tenure.cli.words import safe
+from tenure.shell.logs import LogFile
 
 LOOK_EVERY = 0.2
 """Seconds between two looks at files that are followed."""

@@ -26,8 +26,9 @@ from typing import Any
 
 import yaml
 
+from tenure.kube.signing import new_key, private_pem
 from tenure.testing.kube.api import Api, Object
-from tenure.testing.kube.certs import Authority, Pair, new_key, private_pem, public_pem, write_secret
+from tenure.testing.kube.certs import Authority, Pair, public_pem, write_secret
 from tenure.testing.kube.process import NotStarted, Program, free_ports
 
 READY_SECONDS = 90.0
@@ -56,7 +57,7 @@ class ControlPlane:
         tokens = new_key()
         write_secret(self._pki / "tokens.key", private_pem(tokens))
         (self._pki / "tokens.pub").write_bytes(public_pem(tokens))
-        self._authority.server(SERVER_NAMES, ("127.0.0.1", "10.0.0.1")).write(self._pki, "server")
+        self._authority.server((*SERVER_NAMES, "127.0.0.1", "10.0.0.1")).write(self._pki, "server")
         self._admin = self._authority.client("admin", ("system:masters",))
         self._admin.write(self._pki, "admin")
 
