@@ -39,6 +39,7 @@ RUNS = {
     "chargeback": Verb("tenure.cli.runs.chargeback", "Say what everybody has to pay for a period."),
     "pods": Verb("tenure.cli.runs.pods", "List the pods that run now."),
     "verify": Verb("tenure.cli.runs.verify", "Check the record of a draw."),
+    "audit": Verb("tenure.cli.runs.audit", "Check the whole ledger against the invariants."),
     "forecast-error": Verb("tenure.cli.runs.forecast_error", "Say how good the promised starts were."),
     "nodes": Verb("tenure.cli.runs.nodes", "List machines, and the room on them."),
     "version": Verb("tenure.cli.runs.version", "Print the version."),
