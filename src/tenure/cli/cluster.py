@@ -100,6 +100,11 @@ class ClusterFleet(Recorded):
         return self._books
 
     @property
+    def state_or_none(self) -> State | None:
+        """The state at the head; None where the ledger cannot be read."""
+        return self._state
+
+    @property
     def name(self) -> str:
         access = self._client.access
         return f"{access.context} ({access.server})"

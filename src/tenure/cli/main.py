@@ -40,6 +40,7 @@ RUNS = {
     "pods": Verb("tenure.cli.runs.pods", "List the pods that run now."),
     "verify": Verb("tenure.cli.runs.verify", "Check the record of a draw."),
     "audit": Verb("tenure.cli.runs.audit", "Check the whole ledger against the invariants."),
+    "doctor": Verb("tenure.cli.runs.doctor", "Check an installation, and say how to mend what is not right."),
     "forecast-error": Verb("tenure.cli.runs.forecast_error", "Say how good the promised starts were."),
     "nodes": Verb("tenure.cli.runs.nodes", "List machines, and the room on them."),
     "version": Verb("tenure.cli.runs.version", "Print the version."),
