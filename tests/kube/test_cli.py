@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -11,10 +12,12 @@ from typing import Any
 import pytest
 import yaml
 
-from tenure.api.meta import OWNER_ANNOTATION
+from tenure.api.meta import GROUP, OWNER_ANNOTATION
 from tenure.cli.cluster import ClusterFleet
 from tenure.cli.copied import DRIVE
+from tenure.cli.main import RUNS as VERBS
 from tenure.engine import State
+from tenure.kube import guard
 from tenure.kube.client import Client
 from tenure.kube.config import from_kubeconfig
 from tenure.kube.install import manifests
@@ -62,6 +65,11 @@ WORDS = {
     "shrink-fixed": ("shrink", "rai/train", "4"),
     "sponsors-remove-none": ("sponsors", "remove", "rai/wide", "org:ai:vision"),
 }  # fmt: skip
+TOLD_TO_PEOPLE = ("shrink",)
+"""Verbs that answer in a sentence and have no -o json."""
+ELSEWHERE = {"uid", "resourceVersion", "fleet", "hash", "seq", "entry", "head", "managedFields", "annotations", "image",
+             "gpuMicroseconds", "ownedGPUMicroseconds", "countdownSeconds"}  # fmt: skip
+"""Fields that are of one home, or of one moment."""
 PLANS = {
     "plan-start": run_yaml("small", 4, runtime={"expectedDuration": "5m"}),
     "plan-wait": run_yaml("later", 12),
@@ -132,6 +140,45 @@ def test_both_homes_answer_alike(name: str, home: Home) -> None:
 @pytest.mark.parametrize("name", PLANS)
 def test_both_homes_plan_alike(name: str, home: Home) -> None:
     golden(name, home, home.call("plan", "-f", "-", stdin=PLANS[name]))
+
+
+def machine(node: Any) -> Any:
+    return node["metadata"]["name"], node["spec"], node["status"]["allocatable"]["nvidia.com/gpu"]
+
+
+def settled(told: Any) -> Any:
+    """What programs are told, with everything taken out that is different each time, and each place."""
+    if isinstance(told, dict):
+        return {key: settled(value) for key, value in told.items() if key not in ELSEWHERE}
+    if isinstance(told, list):
+        return [settled(one) for one in told]
+    if isinstance(told, str):
+        return still(told)
+    return "N" if isinstance(told, float) else told
+
+
+@pytest.mark.parametrize("name", [name for name, words in WORDS.items() if words[0] not in TOLD_TO_PEOPLE])
+def test_both_homes_tell_programs_alike(name: str, embedded: Home, in_cluster: Home) -> None:
+    words = [word for word in WORDS[name] if word not in ("-o", "wide", "name")]
+    here, there = (home.call(*words, "-o", "json") for home in (embedded, in_cluster))
+    assert here.code == there.code
+    if name == "nodes":  # a kubelet says more about its machine than a fleet file does
+        here, there = (support.Done(0, json.dumps(list(map(machine, one.json["items"]))), "") for one in (here, there))
+    assert settled(here.json if here.out else here.err) == settled(there.json if there.out else there.err)
+
+
+def test_both_homes_audit_alike(embedded: Home, in_cluster: Home) -> None:
+    here, there = (home.call("audit", "-o", "json") for home in (embedded, in_cluster))
+    assert (here.code, there.code) == (0, 0), (here, there)
+    assert here.json["invariants"] == there.json["invariants"]
+    assert settled(here.json) == settled(there.json)
+
+
+def test_every_verb_is_tried_in_both_homes() -> None:
+    source = Path(__file__).read_text()
+    tried = {words[0] for words in WORDS.values()} | set(re.findall(r'home\.call\("([a-z-]+)"', source))
+    tried |= {"submit", "audit", "doctor"}  # doctor: tests/cli/test_doctor.py and tests/kube/test_doctor.py
+    assert {*VERBS} - tried == {"version"}
 
 
 # --- the same effects -----------------------------------------------------------------------------------------------
@@ -453,6 +500,7 @@ def test_a_cluster_on_its_way(new_plane: Callable[[], ControlPlane], tmp_path: P
     assert told.err == f"nothing drives this fleet, so nothing starts yet: {DRIVE}\n"
     with operating(plane.admin, tmp_path / "journal"):
         until(lambda: home.phase("rai/early") == "Pending" and home.call("explain", "rai/early").code == 0)
+    forged(plane, home)
     archived(plane, tmp_path)
     assert home.call("list", "-A", "-o", "name").out == "rai/early\n"  # this copy had them before
     other = cluster_home(plane, plane.admin, tmp_path / "other")
@@ -469,6 +517,17 @@ def test_a_cluster_on_its_way(new_plane: Callable[[], ControlPlane], tmp_path: P
     assert (told.code, told.out) == (6, "")
     assert f"ends at entry {head - 1}, but the copy on this computer knows entry {head}" in told.err
     assert "next: tell who keeps the cluster first" in told.err
+
+
+def forged(plane: ControlPlane, home: Home) -> None:
+    """A Lease object that no entry of the ledger opened is found by the audit, and by nothing else."""
+    assert home.call("audit").code == 0
+    plane.api.create(guard._forged(System(namespace="rai"))).must()
+    told = home.call("audit")
+    assert told.code == 7
+    assert "Lease/rai/tenure-is-this-refused" in told.out.partition("What does not hold")[2]
+    assert "no entry of the ledger opened it: expected no object, found an object" in told.out
+    plane.api.delete(f"/apis/{GROUP}/v1/namespaces/rai/leases/tenure-is-this-refused").must()
 
 
 def archived(plane: ControlPlane, folder: Path) -> None:
