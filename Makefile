@@ -14,7 +14,7 @@ export PYTHON
 NODES ?= 16
 GPUS ?= 8
 
-.PHONY: help venv venv-run run check format test kube-assets kube-up kube-down generate bench pins clean
+.PHONY: help venv venv-run run check format test shells kube-assets kube-up kube-down generate bench pins clean
 
 help: ## list the targets
 	@echo "Tenure. Each target sets up what it needs by itself; ARGS=\"...\" passes options on."
@@ -67,6 +67,18 @@ test: check ## everything: check, then all tests (ARGS="path -k name" for some)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -q $(ARGS) || code=$$?
 	[ -z "$$left_out" ] || echo "$$left_out They are named in the summary; \`make kube-assets\` says why." >&2
 	exit "$$code"
+
+shells: ## find or install zsh and fish, whose completions are tested (Debian, as root)
+	@missing=
+	for shell in zsh fish; do command -v "$$shell" >/dev/null || missing="$$missing $$shell"; done
+	[ -n "$$missing" ] || exit 0
+	if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+	    echo "LEFT OUT: completions in$$missing: not installed, and only root can install them here" >&2
+	    exit 0
+	fi
+	export DEBIAN_FRONTEND=noninteractive
+	apt-get install -qq -y --no-install-recommends $$missing >/dev/null ||
+	    { apt-get update -qq && apt-get install -qq -y --no-install-recommends $$missing >/dev/null; }
 
 kube-assets: venv ## find or build (once, minutes) etcd, kube-apiserver, kubectl and KWOK for tests
 	@$(BIN)/python tools/kube_assets.py $(ARGS)

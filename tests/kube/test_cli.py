@@ -178,7 +178,7 @@ def test_every_verb_is_tried_in_both_homes() -> None:
     source = Path(__file__).read_text()
     tried = {words[0] for words in WORDS.values()} | set(re.findall(r'home\.call\("([a-z-]+)"', source))
     tried |= {"submit", "audit", "doctor"}  # doctor: tests/cli/test_doctor.py and tests/kube/test_doctor.py
-    assert {*VERBS} - tried == {"version"}
+    assert {*VERBS} - tried == {"version", "completion"}
 
 
 # --- the same effects -----------------------------------------------------------------------------------------------
@@ -304,6 +304,23 @@ def test_kubectl_finds_it_as_a_plugin(cluster: ControlPlane, in_cluster: Home) -
     helped = subprocess.run(["kubectl", "runs", "nope"], env=env, capture_output=True, text=True, check=False)
     assert helped.returncode == 2
     assert "next: kubectl runs --help" in helped.stderr
+
+
+def test_kubectl_completes_names_of_the_cluster(cluster: ControlPlane, in_cluster: Home) -> None:
+    path = f"{support.BIN}:{cluster.programs['kubectl'].parent}:{os.environ['PATH']}"
+    env = {**os.environ, **in_cluster.env, "PATH": path}
+
+    def completed(*words: str) -> list[str]:
+        command = ["kubectl", "__complete", "runs", *words]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+        return done.stdout.splitlines()
+
+    assert completed("describe", "-n", "rai", "t") == ["train\tRunning", ":4"]
+    assert completed("describe", "rai/w") == ["rai/wide\tPending", ":4"]
+    assert completed("budgets", "usage", "v") == ["vision\torg:ai:vision", ":4"]
+    assert completed("list", "--owner", "org:ai:v") == ["org:ai:vision\tBudget vision", ":4"]
+    assert completed("leases", "--node", "b") == ["b-0\tH100", ":4"]
+    assert completed("-n", "vi") == ["vis\torg:ai:vision", ":4"]
 
 
 def test_a_helper_that_the_kubeconfig_names_logs_in(cluster: ControlPlane, in_cluster: Home, tmp_path: Path) -> None:
