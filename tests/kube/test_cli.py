@@ -378,6 +378,18 @@ def test_the_copy_is_brought_up_to_the_head_and_only_news_is_read(
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
+def test_a_list_does_not_wait_for_the_ledger_to_be_copied(in_cluster: Home, tmp_path: Path) -> None:
+    """On a computer without a copy, or with an old one, runs are listed from their objects: in the same words."""
+    away = Home("cluster, without a copy", **{**in_cluster.env, "TENURE_CACHE": str(tmp_path)})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tenure.cli.copied.FAR_BEHIND", 0)
+        for name in ("list", "list-names"):
+            golden(name, away, away.call(*WORDS[name]))
+        assert not list(tmp_path.iterdir())
+        golden("list-all", away, away.call(*WORDS["list-all"]))  # what only the ledger knows takes the ledger
+        assert list(tmp_path.iterdir())
+
+
 def test_commands_at_the_same_time_share_a_copy(in_cluster: Home, tmp_path: Path) -> None:
     env = {**os.environ, **in_cluster.env, "TENURE_CACHE": str(tmp_path)}
     command = [support.BIN / "kubectl-runs", "list", "-A", "-o", "name"]

@@ -69,10 +69,11 @@ class ClusterFleet(Recorded):
             self._take_in(copy)
 
     @classmethod
-    def open(cls, *, kubeconfig: Path | None, context: str | None, archive: Path | None) -> Self:
+    def open(cls, *, kubeconfig: Path | None, context: str | None, archive: Path | None, brief: bool = False) -> Self:
+        """``brief``: only runs will be listed; see ``copied.opened``."""
         client, io = Client(access_to(kubeconfig, context)), IO()
         try:
-            copy, why = opened(io, client, archive)
+            copy, why = opened(io, client, archive, brief=brief)
             return cls(io, client, copy, why=why)
         except BaseException:
             io.run(client.close())

@@ -63,13 +63,18 @@ class Session(Struct, frozen=True, kw_only=True):
         """The namespace to list; None for all."""
         return None if self.all_namespaces else self.place
 
-    def fleet(self, *, write: bool = False) -> Fleet:
-        """Open the fleet that was chosen: an embedded one if one is named, else the cluster of the kubeconfig."""
+    def fleet(self, *, write: bool = False, brief: bool = False) -> Fleet:
+        """Open the fleet that was chosen: an embedded one if one is named, else the cluster of the kubeconfig.
+
+        ``brief``: runs will be listed, and nothing else is asked; a cluster may then answer without its ledger.
+        """
         if self.local is None:
             with kubernetes():
                 from tenure.cli.cluster import ClusterFleet
 
-            return ClusterFleet.open(kubeconfig=self.kubeconfig, context=self.context, archive=self.archive)
+            return ClusterFleet.open(
+                kubeconfig=self.kubeconfig, context=self.context, archive=self.archive, brief=brief
+            )
         from tenure.cli.local import LocalFleet
 
         return LocalFleet.open(self.local, write=write, anchor=self.anchor)
