@@ -14,7 +14,7 @@ export PYTHON
 NODES ?= 16
 GPUS ?= 8
 
-.PHONY: help venv venv-run run check format test shells kube-assets kube-up kube-down generate bench pins clean
+.PHONY: help venv venv-run run check format test shells kube-assets kube-up kube-down generate docs bench pins clean
 
 help: ## list the targets
 	@echo "Tenure. Each target sets up what it needs by itself; ARGS=\"...\" passes options on."
@@ -92,6 +92,10 @@ kube-down: venv ## stop it, and remove what it kept
 generate: venv ## rewrite the generated files (CRDs, reference docs)
 	@$(BIN)/python tools/generate.py $(ARGS)
 
+docs: venv ## build the documentation's site into build/site; a broken link fails
+	@requirements/install docs
+	$(BIN)/python -m tools.docs $(ARGS)
+
 bench: venv ## measure what must hold, as ratios within one run
 	@$(BIN)/python -m bench $(ARGS)
 
@@ -103,8 +107,9 @@ pins: ## resolve the pins in requirements/ anew (needs uv)
 	}
 	compile --extra nvml pyproject.toml requirements/build.in -o requirements/run.txt
 	compile --extra nvml --extra kube --extra metrics --extra dev -c requirements/run.txt pyproject.toml requirements/build.in -o requirements/dev.txt
+	compile requirements/docs.in -o requirements/docs.txt
 
 clean: ## remove .venv, caches and build leftovers (nothing under version control)
-	@rm -rf .venv .venv.lock build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf .venv .venv-docs .venv.lock .cache build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find src tests bench tools \( -name __pycache__ -o -name .ruff_cache \) -type d -prune -exec rm -rf {} + 2>/dev/null || true
 	rm -rf src/*.egg-info
