@@ -5,6 +5,9 @@ run in one shell, one after the other, in a folder of their own that holds a cop
 match line by line; ``...`` stands for anything within a line, and a line of ``...`` alone for any number of lines.
 A command must end with exit code 0, and one under which nothing is written must print nothing. Nothing is left out
 unless ``NOT_RUN`` says why.
+
+A fenced ``sh`` block holds commands that take more than a shell and a folder: a cluster, mostly. ``RUN_BY`` says which
+test runs those of a page. Objects in ``yaml`` blocks must be valid. Blocks in another language hold no commands.
 """
 
 import os
@@ -18,8 +21,11 @@ from typing import NamedTuple
 
 import pytest
 
+from tenure.api.decode import read
+
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if page.exists()]
+FIRST = ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "CHANGELOG.md")
+PAGES = [*(ROOT / name for name in FIRST), *sorted((ROOT / "docs").rglob("*.md"))]
 NOT_RUN = {
     "make run": "tests/cli/test_tour.py takes the tour",
     "make test": "would run these tests inside themselves",
@@ -31,6 +37,7 @@ NOT_RUN = {
     "kubectl annotate ": "needs a cluster: tests/kube/anchor/test_guide.py follows that page",
 }
 _BLOCK = re.compile(r"^```console\n(?P<body>.*?)^```", re.MULTILINE | re.DOTALL)
+_DOCUMENT = re.compile(r"<<-?\s*['\"]?(\w+)")
 _MARK = "@@tenure-docs-mark@@"
 SECONDS = 90
 
@@ -53,7 +60,7 @@ def steps_of(text: str) -> Iterator[Step]:
                 if command:
                     yield Step(command, "\n".join(expected), line)
                 command, expected, line = row[2:], [], number
-            elif command.endswith("\\") and not expected:
+            elif not expected and _goes_on(command):
                 command += "\n" + row
             elif command:
                 expected.append(row)
@@ -61,6 +68,13 @@ def steps_of(text: str) -> Iterator[Step]:
                 raise ValueError(f"line {number} is output without a command: {row!r}")
         if command:
             yield Step(command, "\n".join(expected), line)
+
+
+def _goes_on(command: str) -> bool:
+    """Whether the next line belongs to the command: after a backslash, or inside a here-document."""
+    first, *rest = command.split("\n")
+    document = _DOCUMENT.search(first)
+    return command.endswith("\\") or (document is not None and document[1] not in rest)
 
 
 def why_not_run(command: str) -> str | None:
@@ -158,3 +172,58 @@ def test_dots_stand_for_anything_and_nothing_else_does(expected: str, printed: s
 def test_a_command_may_span_lines_and_is_found_with_its_output() -> None:
     text = "# Page\n\n```console\n$ echo one \\\n  two\none two\n$ true\n```\n\n```yaml\n$ no: command\n```\n"
     assert list(steps_of(text)) == [Step("echo one \\\n  two", "one two", 4), Step("true", "", 7)]
+
+
+def test_a_command_may_hold_a_document() -> None:
+    text = "```console\n$ cat <<'END'\none\nEND\none\n$ true\n```\n"
+    assert list(steps_of(text)) == [Step("cat <<'END'\none\nEND", "one", 2), Step("true", "", 6)]
+
+
+# --- blocks that take more than a shell -----------------------------------------------------------------------------
+
+_FENCE = re.compile(r"^ *```(?P<kind>[\w-]*)", re.MULTILINE)
+RUN_BY = {
+    "docs/concepts/ledger.md": "tests/ledger/test_docs.py",
+    "docs/guide/cli.md": "tests/kube/anchor/test_pages.py",
+    "docs/guide/kubernetes.md": "tests/kube/anchor/test_guide.py",
+    "docs/guide/logs.md": "tests/observe/test_guides.py",
+    "docs/guide/metrics.md": "tests/observe/test_guides.py",
+    "docs/guide/notifications.md": "tests/notify/test_up.py",
+    "docs/migrate/kueue.md": "tests/kube/anchor/test_pages.py",
+    "docs/operate/install.md": "tests/packaging/test_guide.py",
+    "docs/operate/kubernetes-ledger.md": "tests/kube/anchor/test_pages.py",
+}
+"""Which test runs the ``sh`` blocks of a page."""
+_WHOLE = re.compile(r"^kind: (Run|Budget|Namespace)$", re.MULTILINE)
+SILENT = {"text", "yaml", "json", "python", "toml", "promql", "ini", ""}
+"""Languages that hold no commands; ``python`` is run by the tests of its page, ``text`` is what something prints."""
+
+
+def fences(text: str) -> list[str]:
+    """The language of every block; a bare fence ends one."""
+    found, inside = [], False
+    for fence in _FENCE.finditer(text):
+        if not inside:
+            found.append(fence["kind"])
+        inside = not inside
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_block_of_commands_is_run_by_some_test(page: Path) -> None:
+    text = page.read_text()
+    kinds = set(fences(text))
+    assert kinds <= SILENT | {"console", "sh"}, "commands are in console blocks, or in sh blocks"
+    if "sh" in kinds:
+        test = RUN_BY.get(str(page.relative_to(ROOT)))
+        assert test is not None, "RUN_BY must say which test runs the sh blocks of this page"
+        assert page.name in (ROOT / test).read_text(), f"{test} does not know of {page.name}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_objects_on_a_page_are_valid(page: Path) -> None:
+    """What is shown can be submitted; a part of an object, which has no ``kind``, is left to its reader."""
+    for found in re.finditer(r"^```yaml\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+        for part in (part for part in found[1].split("\n---\n") if _WHOLE.search(part)):
+            errors = read(part.encode(), source=page.name).errors
+            assert not errors, f"{page.name}: {[error.sentence() for error in errors]}\n{part}"
