@@ -2,10 +2,10 @@
 
     python -m tools.docs            into build/site; exit 1 if anything is broken
 
-Pages are Markdown under ``docs``, as they are read in the repository. The order of the navigation stands here; a page that is
-not named is put at the end of its section, so that none is forgotten. Three things must hold: the generated pages are
-fresh, the generator (Zensical, which reads ``mkdocs.yml``) has nothing to complain about, and every link, picture and anchor in
-what it built leads somewhere.
+Pages are Markdown under ``docs``, as they are read in the repository. The order of the navigation stands here; a page
+that is not named is put at the end of its section, so that none is forgotten. Three things must hold: the generated
+pages are fresh, the generator (Zensical, which reads ``mkdocs.yml``) has nothing to complain about, and every link,
+picture and anchor in what it built leads somewhere.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def configuration(docs: Path = DOCS, site: Path = SITE) -> dict[str, Any]:
     }
 
 
-# --- what was built -----------------------------------------------------------------------------------------------------
+# --- what was built -------------------------------------------------------------------------------------------------
 
 
 class _Reader(HTMLParser):
@@ -146,7 +146,9 @@ def main() -> int:
     for one in found:
         print(one, file=sys.stderr)
     pages = sum(1 for _ in SITE.rglob("*.html"))
-    print(f"{pages} pages in {SITE.relative_to(ROOT)}, {len(found)} broken links" + ("" if found else ": open index.html"))
+    print(
+        f"{pages} pages in {SITE.relative_to(ROOT)}, {len(found)} broken links" + ("" if found else ": open index.html")
+    )
     return 1 if found else 0
 
 
