@@ -18,7 +18,8 @@ from time import perf_counter
 
 from bench.kube import left_out
 from bench.kube.bed import Cluster, settle
-from bench.kube.memory import SIZES, furnish
+from bench.kube.memory import SIZES
+from bench.kube.memory import _furnish as furnish
 from bench.measure import Took, in_turns
 from bench.result import Row, Scale
 

@@ -61,7 +61,7 @@ def run(scale: Scale, folder: Path) -> list[Row]:
         with cluster.operator():  # it takes in the machines and the money
             settle(cluster)
         cluster.plane.controllers.stop()  # they would look for the owner of each pod that appears from nowhere
-        furnish(cluster, folder, nodes, opened=opened, closed=closed)
+        _furnish(cluster, folder, nodes, opened=opened, closed=closed)
         before, written = _seq(cluster), cluster.writes()
         cluster.api.create(make_run("first", GPUS)).must()
         began = time.perf_counter()
@@ -105,7 +105,7 @@ def _check(cluster: Cluster, opened: int) -> None:
 # --- a cluster with a past ------------------------------------------------------------------------------------------
 
 
-def furnish(cluster: Cluster, folder: Path, nodes: int, *, opened: int, closed: int) -> None:
+def _furnish(cluster: Cluster, folder: Path, nodes: int, *, opened: int, closed: int) -> None:
     with IO() as io:
         client = Client(from_kubeconfig(cluster.config))
         with KubeStore.open(io, client, folder / "journal" / "journal.db", fleet="bench") as store:
