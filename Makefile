@@ -14,7 +14,7 @@ export PYTHON
 NODES ?= 16
 GPUS ?= 8
 
-.PHONY: help venv venv-run run check format test shells kube-assets kube-up kube-down generate docs bench pins clean
+.PHONY: help venv venv-run run check format test kube-assets kube-up kube-down generate bench pins clean
 
 help: ## list the targets
 	@echo "Tenure. Each target sets up what it needs by itself; ARGS=\"...\" passes options on."
@@ -68,18 +68,6 @@ test: check ## everything: check, then all tests (ARGS="path -k name" for some)
 	[ -z "$$left_out" ] || echo "$$left_out They are named in the summary; \`make kube-assets\` says why." >&2
 	exit "$$code"
 
-shells: ## find or install zsh and fish, whose completions are tested (Debian, as root)
-	@missing=
-	for shell in zsh fish; do command -v "$$shell" >/dev/null || missing="$$missing $$shell"; done
-	[ -n "$$missing" ] || exit 0
-	if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-	    echo "LEFT OUT: completions in$$missing: not installed, and only root can install them here" >&2
-	    exit 0
-	fi
-	export DEBIAN_FRONTEND=noninteractive
-	apt-get install -qq -y --no-install-recommends $$missing >/dev/null ||
-	    { apt-get update -qq && apt-get install -qq -y --no-install-recommends $$missing >/dev/null; }
-
 kube-assets: venv ## find or build (once, minutes) etcd, kube-apiserver, kubectl and KWOK for tests
 	@$(BIN)/python tools/kube_assets.py $(ARGS)
 
@@ -92,10 +80,6 @@ kube-down: venv ## stop it, and remove what it kept
 generate: venv ## rewrite the generated files (CRDs, reference docs)
 	@$(BIN)/python tools/generate.py $(ARGS)
 
-docs: venv ## build the documentation's site into build/site; a broken link fails
-	@requirements/install docs
-	$(BIN)/python -m tools.docs $(ARGS)
-
 bench: venv ## measure what must hold, as ratios within one run
 	@$(BIN)/python -m bench $(ARGS)
 
@@ -105,11 +89,29 @@ pins: ## resolve the pins in requirements/ anew (needs uv)
 	    uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 	        --no-header --no-emit-index-url --no-emit-find-links "$$@"
 	}
+	compile requirements/docs.in -o requirements/docs.txt
 	compile --extra nvml pyproject.toml requirements/build.in -o requirements/run.txt
 	compile --extra nvml --extra kube --extra metrics --extra dev -c requirements/run.txt pyproject.toml requirements/build.in -o requirements/dev.txt
-	compile requirements/docs.in -o requirements/docs.txt
 
 clean: ## remove .venv, caches and build leftovers (nothing under version control)
 	@rm -rf .venv .venv-docs .venv.lock .cache build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find src tests bench tools \( -name __pycache__ -o -name .ruff_cache \) -type d -prune -exec rm -rf {} + 2>/dev/null || true
 	rm -rf src/*.egg-info
+
+.PHONY: shells docs
+
+shells: ## find or install zsh and fish, whose completions are tested (Debian, as root)
+	@missing=
+	for shell in zsh fish; do command -v "$$shell" >/dev/null || missing="$$missing $$shell"; done
+	[ -n "$$missing" ] || exit 0
+	if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+	    echo "LEFT OUT: completions in$$missing: not installed, and only root can install them here" >&2
+	    exit 0
+	fi
+	export DEBIAN_FRONTEND=noninteractive
+	apt-get install -qq -y --no-install-recommends $$missing >/dev/null ||
+	    { apt-get update -qq && apt-get install -qq -y --no-install-recommends $$missing >/dev/null; }
+
+docs: venv ## build the documentation's site into build/site; a broken link fails
+	@requirements/install docs
+	$(BIN)/python -m tools.docs $(ARGS)

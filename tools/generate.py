@@ -19,6 +19,19 @@ LEDGER_KINDS = {"LedgerEntry": "ledgerentries", "LedgerHead": "ledgerheads"}
 _YAML_HEADER = "# Written by `make generate` from src/tenure/api; edit the types there.\n"
 
 
+def examples_reference() -> str:
+    """The files of ``examples``, as they are: the site has no folder of its own for them."""
+    intro = (
+        "<!-- Written by `make generate` from the folder `examples`; edit the files there. -->\n\n# Examples\n\n"
+        "The files of the folder `examples`, which these pages and the tests use."
+    )
+    parts = [intro]
+    for path in sorted((ROOT / "examples").rglob("*.yaml")):
+        name = str(path.relative_to(ROOT / "examples"))
+        parts.append(f"## {name}\n\n```yaml\n{path.read_text().strip()}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
 def crd(kind: str) -> str:
     """One CustomResourceDefinition as YAML."""
     import yaml
@@ -73,20 +86,8 @@ def metrics_reference() -> str:
     return metrics_page()
 
 
-def examples_reference() -> str:
-    """The files of ``examples``, as they are: the site has no folder of its own for them."""
-    intro = (
-        "<!-- Written by `make generate` from the folder `examples`; edit the files there. -->\n\n# Examples\n\n"
-        "The files of the folder `examples`, which these pages and the tests use."
-    )
-    parts = [intro]
-    for path in sorted((ROOT / "examples").rglob("*.yaml")):
-        name = str(path.relative_to(ROOT / "examples"))
-        parts.append(f"## {name}\n\n```yaml\n{path.read_text().strip()}\n```")
-    return "\n\n".join(parts) + "\n"
-
-
 FILES: list[tuple[str, Callable[[], str]]] = [
+    ("docs/reference/examples.md", examples_reference),
     *((f"deploy/crds/{kind.lower()}s.yaml", partial(crd, kind)) for kind in KINDS),
     *((f"deploy/crds/{plural}.yaml", partial(ledger_crd, kind)) for kind, plural in LEDGER_KINDS.items()),
     ("docs/reference/api.md", api_reference),
@@ -95,7 +96,6 @@ FILES: list[tuple[str, Callable[[], str]]] = [
     ("docs/reference/invariants.md", invariants_reference),
     ("docs/reference/reasons.md", reasons_reference),
     ("docs/reference/metrics.md", metrics_reference),
-    ("docs/reference/examples.md", examples_reference),
 ]
 
 
