@@ -39,6 +39,7 @@ NOT_RUN = {
     "curl -s http://127.0.0.1:9464/metrics": "goes with the line before it",
     "OTEL_EXPORTER_OTLP_ENDPOINT=": "needs a collector: the tests of tests/observe have one of their own",
     "sed 's|runbook_url: |&https://docs.example.com/|'": "changes an address; promtool tests the rules themselves",
+    "helm install tenure deploy/chart": "needs a cluster and an image: tests/packaging installs the chart with helm",
     "make docs": "builds the site: CI does, and tests/docs/test_site.py looks at what it is built from",
     "kubectl run ": "needs a cluster: tests/kube/anchor/test_guide.py follows that page",
     "kubectl annotate ": "needs a cluster: tests/kube/anchor/test_guide.py follows that page",
