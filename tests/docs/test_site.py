@@ -69,6 +69,13 @@ def test_every_page_has_a_heading(page: Path) -> None:
     assert title(page) != page.stem
 
 
+def test_the_generator_is_pinned_with_hashes() -> None:
+    text = (ROOT / "requirements" / "docs.txt").read_text()
+    pins = re.findall(r"^[A-Za-z0-9][\w.-]*==\S+.*$", text, re.MULTILINE)
+    assert any(pin.startswith("zensical==") for pin in pins)
+    assert len(re.findall(r"==\S+(?: ; .*?)? \\\n(?: +--hash=sha256:[0-9a-f]{64}.*\n)+", text)) == len(pins)
+
+
 def test_nothing_is_loaded_from_elsewhere() -> None:
     """Pages can be read without a network: no fonts and no scripts of other servers."""
     assert configuration()["theme"]["font"] is False

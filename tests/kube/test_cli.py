@@ -251,6 +251,17 @@ def test_a_watch_tells_what_happens_until_the_run_is_over(home: Home) -> None:
     gone(home, "vis/short")
 
 
+def test_who_watches_asks_nothing_while_nothing_happens(in_cluster: Home) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in in_cluster.env.items():
+            patch.setenv(name, value)
+        with ClusterFleet.open(kubeconfig=None, context=None, archive=None) as fleet:
+            follower = fleet.follow()
+            until(lambda: follower.wait(1.0) is None)  # it has seen what there is
+            calls = fleet._client.calls
+            assert (follower.wait(1.0), fleet._client.calls) == (None, calls)
+
+
 def test_logs_are_printed_and_followed(home: Home) -> None:
     text = vision("talks", 8, script="echo hello; sleep 0.5; echo done; sleep 600", resources={"gpusPerPod": 4})
     assert home.submit(text).code == 0
