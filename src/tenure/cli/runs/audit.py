@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tenure.audit import INVARIANTS, Auditor, Violation
-from tenure.audit.invariants import IMMUTABLE, SETTLED, Invariant
+from tenure.audit.invariants import IMMUTABLE, LIVENESS, SETTLED, Invariant
 from tenure.audit.report import difference, moment
 from tenure.cli.exits import Exit
 from tenure.cli.output import Cell, Format, Table, columns, section, show
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 NOT_HERE = (SETTLED.name,)
 """What a ledger cannot show: it takes the engine itself, and is shown by the tests."""
+SAID = {LIVENESS.name: "No run is cut before it has run for `activationLead`."}
+"""Where only a part can be seen in a ledger: which."""
 SHOWN = 50
 
 
@@ -109,7 +111,12 @@ def _row(one: Invariant, counts: Counter[str]) -> list[Cell]:
     if one.name in NOT_HERE:
         return [one.name, ("not-here", "dim"), "-", one.says]
     result: Cell = ("violated", "bad") if counts[one.name] else ("holds", "good")
-    return [one.name, result, str(counts[one.name]), one.says]
+    return [one.name, result, str(counts[one.name]), _says(one)]
+
+
+def _says(one: Invariant) -> str:
+    """What is checked here."""
+    return SAID.get(one.name, one.says)
 
 
 def _told(one: Violation) -> str:
@@ -121,7 +128,7 @@ def _record(name: str, head: Head, found: list[Violation], counts: Counter[str],
         "fleet": name, "now": format_time(now), "ok": not found,
         "head": {"seq": head.seq, "hash": head.hash, "at": format_time(head.at)},
         "invariants": [
-            {"name": one.name, "says": one.says, "checked": one.name not in NOT_HERE, "violations": counts[one.name]}
+            {"name": one.name, "says": _says(one), "checked": one.name not in NOT_HERE, "violations": counts[one.name]}
             for one in INVARIANTS
         ],
         "violations": [
