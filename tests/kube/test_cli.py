@@ -397,7 +397,10 @@ def test_a_list_does_not_wait_for_the_ledger_to_be_copied(in_cluster: Home, tmp_
         for name in ("list", "list-names"):
             golden(name, away, away.call(*WORDS[name]))
         assert not list(tmp_path.iterdir())
-        golden("list-all", away, away.call(*WORDS["list-all"]))  # what only the ledger knows takes the ledger
+        patch.setattr("tenure.cli.copied.is_terminal", lambda stream: True)
+        told = away.call(*WORDS["list-all"])  # what only the ledger knows takes the ledger
+        assert re.fullmatch(r"copying \d+ entries of the cluster's ledger to this computer; .*\n", told.err)
+        golden("list-all", away, told._replace(err=""))
         assert list(tmp_path.iterdir())
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from tenure.api.ledger_objects import HEAD
 from tenure.cli.exits import Exit
 from tenure.cli.refused import from_store, trouble, unreadable
+from tenure.cli.terminal import is_terminal, say
 from tenure.cli.trouble import Trouble
 from tenure.embedded.fleet import Fleet, clock
 from tenure.kube.client import Client
@@ -44,7 +46,7 @@ def opened(io: IO, client: Client, archive: Path | None, *, brief: bool = False)
     try:
         if brief and _is_far_behind(io, client, folder):
             return None, Trouble("the copy of the ledger was not asked for", next_step="this is a bug: report it")
-        return Copy.of(io, client, folder, archive=archive), nothing
+        return Copy.of(io, client, folder, archive=archive, told=_announced), nothing
     except NotInstalled as error:
         step = "tenure install --kube, or choose another cluster with --context"
         raise Trouble("Tenure is not installed in this cluster", next_step=step, exit=Exit.NOT_FOUND) from error
@@ -60,6 +62,12 @@ def opened(io: IO, client: Client, archive: Path | None, *, brief: bool = False)
     except LedgerRefused as refused:
         step = f"it is only a copy: remove {folder} and try again"
         raise Trouble(f"{refused.code}: {refused.sentence}", next_step=step, exit=Exit.REFUSED) from refused
+
+
+def _announced(behind: int) -> None:
+    """Somebody who looks on should know what takes so long, and that it does so once."""
+    if behind > FAR_BEHIND and is_terminal(sys.stderr):
+        say(f"copying {behind} entries of the cluster's ledger to this computer; the next time only what is new")
 
 
 def _is_far_behind(io: IO, client: Client, folder: Path) -> bool:
