@@ -161,6 +161,17 @@ def test_rights_that_somebody_added(healthy: Patient) -> None:
     healthy.plane.api.patch(path, {"rules": rules}).must()
 
 
+def test_what_helm_installed_is_mended_by_helm(healthy: Patient) -> None:
+    path, role = f"{RBAC}/clusterrolebindings/tenure-operator", f"{RBAC}/clusterroles/tenure-auditor"
+    notes = {"meta.helm.sh/release-name": "gpus", "meta.helm.sh/release-namespace": "tenure-system"}
+    healthy.plane.api.patch(path, {"metadata": {"annotations": notes}}).must()
+    healthy.plane.api.delete(role).must()
+    fix = healthy.finding("roles", "ClusterRole/tenure-auditor is missing")
+    assert fix == "helm upgrade gpus CHART --namespace tenure-system"
+    healthy.plane.api.patch(path, {"metadata": {"annotations": dict.fromkeys(notes)}}).must()
+    healthy.mended(healthy.finding("roles", "ClusterRole/tenure-auditor is missing"))
+
+
 def test_a_role_that_is_bound_to_nobody(healthy: Patient) -> None:
     healthy.plane.api.delete(f"{RBAC}/namespaces/tenure-system/rolebindings/tenure-operator").must()
     healthy.mended(healthy.finding("roles", "RoleBinding/tenure-operator is missing"))

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 
 from tenure.api.meta import OWNER_ANNOTATION
 from tenure.api.policy import Policy
@@ -64,7 +67,29 @@ def _opened(kubeconfig: Path | None, context: str | None, archive: Path | None) 
 
 
 def _all(site: Site, opened: Callable[[], ClusterFleet]) -> Iterator[Check]:
-    system = site.system()
+    """The ledger is opened first, since it knows the policy; what it says is told in its turn."""
+    with ExitStack() as open_things:
+        fleet: ClusterFleet | None = None
+        refused: Trouble | None = None
+        try:
+            fleet = open_things.enter_context(opened())
+        except Trouble as trouble:
+            refused = trouble
+        state = None if fleet is None else fleet.state_or_none
+        found = list(_installation(site, Policy() if state is None else state.policy))
+        yield from found
+        if any(one.check == "kinds" and one.finding.endswith("missing") for one in found):
+            return  # without its kinds there is nothing else to look at
+        if refused is not None:
+            yield from_trouble("ledger", refused)
+        elif fleet is not None:
+            yield from _tried("ledger", partial(ledger, fleet))
+            yield from _tried("driver", partial(operator, site, fleet, state))
+        yield from _world(site, state)
+
+
+def _installation(site: Site, policy: Policy) -> Iterator[Check]:
+    system = msgspec.structs.replace(site.system(), gpu_resource=policy.gpu_resource)
     looks: list[tuple[str, Look]] = [
         ("clock", lambda: skew(site)),
         ("kinds", lambda: installed.kinds(site)),
@@ -73,18 +98,11 @@ def _all(site: Site, opened: Callable[[], ClusterFleet]) -> Iterator[Check]:
         ("roles", lambda: installed.roles(site, system)),
         ("webhook", lambda: webhook(site)),
     ]
-    found = [one for name, look in looks for one in _tried(name, look)]
-    yield from found
-    if any(one.check == "kinds" and one.finding.endswith("missing") for one in found):
-        return  # without its kinds there is nothing else to look at
-    state: State | None = None
-    try:
-        with opened() as fleet:
-            state = fleet.state_or_none
-            yield from _tried("ledger", lambda: ledger(fleet))
-            yield from _tried("driver", lambda: operator(site, fleet, state))
-    except Trouble as refused:
-        yield from_trouble("ledger", refused)
+    for name, look in looks:
+        yield from _tried(name, look)
+
+
+def _world(site: Site, state: State | None) -> Iterator[Check]:
     policy = Policy() if state is None else state.policy
     yield from _tried("machines", lambda: machines(site, policy))
     yield from _tried("namespaces", lambda: namespaces(site))

@@ -32,6 +32,7 @@ from tenure.kube.system import System
 
 Object = dict[str, Any]
 INSTALL = "tenure install --kube"
+HELM_RELEASE, HELM_NAMESPACE = "meta.helm.sh/release-name", "meta.helm.sh/release-namespace"
 NEEDED = (1, 32)
 
 
@@ -40,6 +41,8 @@ class Site:
 
     def __init__(self, io: IO, client: Client) -> None:
         self.io, self.client = io, client
+        self.install = INSTALL
+        """How an installation is put right: as it was made."""
 
     def get(self, resource: Resource, name: str, namespace: str | None = None) -> Object | None:
         """An object, or None if there is none."""
@@ -56,6 +59,9 @@ class Site:
             found = self.get(CLUSTER_ROLE_BINDINGS, "tenure-operator")
         except ApiError:
             found = None
+        notes = ((found or {}).get("metadata") or {}).get("annotations") or {}
+        if release := notes.get(HELM_RELEASE):
+            self.install = f"helm upgrade {release} CHART --namespace {notes.get(HELM_NAMESPACE, 'NAMESPACE')}"
         for one in (found or {}).get("subjects") or ():
             if one.get("kind") == "ServiceAccount":
                 return System(namespace=one["namespace"], account=one["name"])
@@ -82,11 +88,11 @@ def kinds(site: Site) -> Iterator[Check]:
         found = site.get(CRDS, name)
         bad += 1
         if found is None:
-            yield problem("kinds", f"CustomResourceDefinition/{name} is missing", INSTALL)
+            yield problem("kinds", f"CustomResourceDefinition/{name} is missing", site.install)
         elif not _established(found):
             yield problem("kinds", f"CustomResourceDefinition/{name} is not served", _why_not_served(found, name))
         elif not covers(found["spec"], wanted["spec"]):
-            yield problem("kinds", f"CustomResourceDefinition/{name} is not as this version defines it", INSTALL)
+            yield problem("kinds", f"CustomResourceDefinition/{name} is not as this version defines it", site.install)
         else:
             bad -= 1
     if not bad:
@@ -110,7 +116,7 @@ def policies(site: Site, system: System) -> Iterator[Check]:
     found = site.io.run(guard.inspect(site.client, system))
     for one in found:
         what = "is missing" if one.problem == "missing" else "is not as it was installed"
-        yield problem("policies", f"{one.kind}/{one.name} {what}", INSTALL)
+        yield problem("policies", f"{one.kind}/{one.name} {what}", site.install)
     if not found:
         yield ok("policies", "every admission policy is in place and as it was installed")
 
@@ -127,7 +133,7 @@ def enforcement(site: Site, system: System) -> Iterator[Check]:
     if enforced:
         yield ok("enforcement", "a forged lease is refused")
     else:
-        fix = f"{INSTALL}; if that does not help, look at the API server's --disable-admission-plugins"
+        fix = f"{site.install}; if that does not help, look at the API server's --disable-admission-plugins"
         yield problem("enforcement", "the API server takes a forged lease", fix)
 
 
@@ -136,10 +142,10 @@ def roles(site: Site, system: System) -> Iterator[Check]:
     bad = 0
     if site.get(NAMESPACES, system.namespace) is None:
         bad += 1
-        yield problem("roles", f"Namespace/{system.namespace} is missing", INSTALL)
+        yield problem("roles", f"Namespace/{system.namespace} is missing", site.install)
     elif site.get(SERVICE_ACCOUNTS, system.account, system.namespace) is None:
         bad += 1
-        yield problem("roles", f"ServiceAccount/{system.namespace}/{system.account} is missing", INSTALL)
+        yield problem("roles", f"ServiceAccount/{system.namespace}/{system.account} is missing", site.install)
     for wanted in (*cluster_roles(), *operator_roles(system)):
         for one in _role(site, wanted):
             bad += 1
@@ -153,15 +159,15 @@ def _role(site: Site, wanted: Object) -> Iterator[Check]:
     name = f"{wanted['kind']}/{meta['name']}"
     found = site.get(resource_of(wanted), meta["name"], meta.get("namespace"))
     if found is None:
-        yield problem("roles", f"{name} is missing", INSTALL)
+        yield problem("roles", f"{name} is missing", site.install)
         return
     for part in ("rules", "subjects"):
         lacking = [one for one in wanted.get(part, ()) if not _has(found.get(part) or (), one)]
         if lacking:
-            yield problem("roles", f"{name} lacks {_told(lacking[0])}", INSTALL)
+            yield problem("roles", f"{name} lacks {_told(lacking[0])}", site.install)
         extra = [one for one in found.get(part) or () if part in wanted and not _has(wanted[part], one)]
         if extra and not lacking:
-            fix = f"if nobody meant it: kubectl delete {wanted['kind'].lower()} {meta['name']}, then {INSTALL}"
+            fix = f"if nobody meant it: kubectl delete {wanted['kind'].lower()} {meta['name']}, then {site.install}"
             yield warning("roles", f"{name} also has {_told(extra[0])}", fix)
 
 

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
-from tenure.cli.doctor.installed import INSTALL, Object, Site
+from tenure.cli.doctor.installed import Object, Site
 from tenure.cli.doctor.report import Check, ok, problem, unknown, warning
 from tenure.kube.rbac import WEBHOOKS
 from tenure.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
@@ -30,7 +30,7 @@ def webhook(site: Site) -> Iterator[Check]:
         found = site.get(resource, WEBHOOKS)
         name = f"{resource.kind}/{WEBHOOKS}"
         if found is None or not found.get("webhooks"):
-            yield problem("webhook", f"{name} is missing", INSTALL)
+            yield problem("webhook", f"{name} is missing", site.install)
         elif not (config := found["webhooks"][0]["clientConfig"]).get("caBundle"):
             yield warning(
                 "webhook", f"{name} trusts no certificate yet: the API server does not call the webhook", SERVE
