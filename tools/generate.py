@@ -1,4 +1,4 @@
-"""Write the files that are made from the code: CRDs and reference pages. ``make generate``.
+"""Write the files that are made from the code: CRDs, what the chart holds, and reference pages. ``make generate``.
 
     python tools/generate.py            write what changed
     python tools/generate.py --check    write nothing; exit 1 if a file is stale
@@ -73,9 +73,22 @@ def metrics_reference() -> str:
     return metrics_page()
 
 
+def packaged(name: str) -> str:
+    """A file of the chart or of the Kustomize base."""
+    sys.path.insert(0, str(ROOT))
+    from tools import packaged
+
+    text: str = getattr(packaged, name)()
+    return text
+
+
 FILES: list[tuple[str, Callable[[], str]]] = [
     *((f"deploy/crds/{kind.lower()}s.yaml", partial(crd, kind)) for kind in KINDS),
     *((f"deploy/crds/{plural}.yaml", partial(ledger_crd, kind)) for kind, plural in LEDGER_KINDS.items()),
+    ("deploy/chart/Chart.yaml", partial(packaged, "chart_manifest")),
+    ("deploy/chart/files/install.yaml", partial(packaged, "chart_objects")),
+    ("deploy/chart/files/webhooks.yaml", partial(packaged, "chart_webhooks")),
+    ("deploy/kustomize/base/install.yaml", partial(packaged, "kustomize_objects")),
     ("docs/reference/api.md", api_reference),
     ("docs/reference/policy.md", policy_reference),
     ("docs/reference/cli.md", cli_reference),

@@ -51,6 +51,8 @@ RETIRE_SECONDS = 1.0
 @click.option("--elect", is_flag=True, help="Decide only while elected as leader, where several operators run.")
 @click.option("--probes", metavar="HOST:PORT", help="Answer /livez and /readyz there.")
 @click.option("--webhook", metavar="HOST:PORT", help="Answer the API server there: defaults, and errors in full.")
+@click.option("--webhook-certificate", type=_FOLDER, metavar="FOLDER",
+              help="Serve the webhook with tls.crt and tls.key from there. Left out: certificates of its own.")  # fmt: skip
 @click.option("--archive", type=_FOLDER, metavar="FOLDER", help="Where old entries and closed leases are moved to.")
 @click.option("--keep", metavar="DURATION", default="720h", show_default=True,
               help="How long they stay in the API server; needs --archive.")  # fmt: skip
@@ -68,6 +70,7 @@ def command(
     elect: bool,
     probes: str | None,
     webhook: str | None,
+    webhook_certificate: Path | None,
     archive: Path | None,
     keep: str,
     start_timeout: str,
@@ -100,7 +103,7 @@ def command(
         if probes is not None:
             open_things.enter_context(_probed(operator, io, probes))
         if webhook is not None:
-            open_things.enter_context(_answering(operator, io, client, webhook))
+            open_things.enter_context(_answering(operator, io, client, webhook, webhook_certificate))
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda number, frame: _stop(operator, frame))
         _put(f"operating {safe(client.access.server)}: ledger {safe(store.fleet)}, entry {store.head.seq}")
@@ -189,7 +192,8 @@ def _chores(operator: Operator, store: KubeStore, *, archive: Path | None, keep:
     told: set[str] = set()
 
     def guard() -> None:
-        found = {one.sentence() for one in operator.io.run(inspect(operator.client, System()))}
+        system = System(gpu_resource=operator.home.state.policy.gpu_resource)
+        found = {one.sentence() for one in operator.io.run(inspect(operator.client, system))}
         for sentence in sorted(found - told):
             _say(sentence)
         told.clear()
@@ -231,8 +235,9 @@ def _probed(operator: Operator, io: IO, where: str) -> Iterator[None]:
 
 
 @contextmanager
-def _answering(operator: Operator, io: IO, client: Client, where: str) -> Iterator[None]:
-    """The webhook, with certificates that it keeps itself; it judges with what the operator knows."""
+def _answering(operator: Operator, io: IO, client: Client, where: str, folder: Path | None) -> Iterator[None]:
+    """The webhook, with certificates that it keeps itself or finds; it judges with what the operator knows."""
+    from tenure.kube.provided import Provided, Unusable
     from tenure.kube.system import System
     from tenure.kube.webhook import serving
 
@@ -243,7 +248,12 @@ def _answering(operator: Operator, io: IO, client: Client, where: str) -> Iterat
         """Who does not decide does not follow either: what it knows may be old."""
         return operator.home.state if operator.ready and operator.leading() else None
 
-    with serving(io, client, host, port, names=names, known=known):
+    try:
+        provided = None if folder is None else Provided(folder)
+    except Unusable as error:
+        step = "put tls.crt and tls.key there, or leave --webhook-certificate out"
+        raise Trouble(str(error), next_step=step, exit=Exit.NOT_FOUND) from error
+    with serving(io, client, host, port, names=names, known=known, provided=provided):
         yield
 
 
