@@ -8,8 +8,9 @@ call; and else it is built with the `go` of this machine. The modules under tool
 by go.sum, every byte that is compiled; which proxy serves them is the machine's affair.
 
 The cache lies outside the repository (XDG_CACHE_HOME or ~/.cache, then tenure/kube) and is keyed by the pins,
-so a new pin never meets an old program. helm has a folder of its own there: a new helm rebuilds no control plane. A program appears there whole or not at all; a second caller waits for
-the first; an interrupted build goes on where it was, since Go keeps what is compiled.
+so a new pin never meets an old program. helm has a folder of its own: a new one rebuilds no control plane. A program
+appears there whole or not at all; a second caller waits for the first; an interrupted build goes on where it was, since
+Go keeps what is compiled.
 
 Exit codes: 0 all are there; 3 they cannot be had here (no go, too old a go, modules out of reach), and the text
 says what to do; 1 the build itself failed; 130 interrupted.
@@ -234,7 +235,11 @@ def _stamp_helm(program: Program) -> str:
     minor = program.pinned("k8s.io/client-go").split(".")[1]
     release = {"Major": "1", "Minor": minor}
     facts = {"internal/version.version": program.version}
-    for place in ("internal/version.kubeClientVersion", "pkg/chart/common.k8sVersion", "pkg/chart/v2/lint/rules.k8sVersion"):
+    for place in (
+        "internal/version.kubeClientVersion",
+        "pkg/chart/common.k8sVersion",
+        "pkg/chart/v2/lint/rules.k8sVersion",
+    ):
         facts |= {f"{place}{part}": value for part, value in release.items()}
     return " ".join(["-s -w", *(f"-X {program.pin}/{name}={value}" for name, value in facts.items())])
 

@@ -1,4 +1,4 @@
-"""What the chart and the Kustomize base are made of: the objects of `tenure install --kube`, as files (``make generate``).
+"""What the chart and the Kustomize base are made of: the objects of `tenure install --kube`, as files.
 
 One source. ``tenure.kube.install.manifests`` says what a cluster needs; here it is written down for tools that apply
 files, and nothing is added but what those tools want to be told:

@@ -1,4 +1,4 @@
-"""The webhook's certificate where somebody else makes it: a folder with ``tls.crt`` and ``tls.key``, say a mounted Secret.
+"""The webhook's certificate where somebody else makes it: ``tls.crt`` and ``tls.key`` in a folder, say a Secret's.
 
 Whoever makes it (cert-manager) also keeps the ``caBundle`` of the webhook configurations. What is left to do here is to
 look again now and then: a pair that was renewed is put to use without a restart, and one that is half written, or does

@@ -62,7 +62,9 @@ class Certified(Protocol):
 class Webhook:
     """The server. ``port`` is known after ``start``."""
 
-    def __init__(self, keeper: Certified, *, known: Known = nothing_known, body_seconds: float = BODY_SECONDS_MAX) -> None:
+    def __init__(
+        self, keeper: Certified, *, known: Known = nothing_known, body_seconds: float = BODY_SECONDS_MAX
+    ) -> None:
         self.keeper = keeper
         self.port = 0
         self._known = known

@@ -52,7 +52,7 @@ RETIRE_SECONDS = 1.0
 @click.option("--probes", metavar="HOST:PORT", help="Answer /livez and /readyz there.")
 @click.option("--webhook", metavar="HOST:PORT", help="Answer the API server there: defaults, and errors in full.")
 @click.option("--webhook-certificate", type=_FOLDER, metavar="FOLDER",
-              help="Serve the webhook with tls.crt and tls.key from there. Left out: certificates of its own.")  # fmt: skip
+              help="Serve it with tls.crt and tls.key from there. Left out: certificates of its own.")  # fmt: skip
 @click.option("--archive", type=_FOLDER, metavar="FOLDER", help="Where old entries and closed leases are moved to.")
 @click.option("--keep", metavar="DURATION", default="720h", show_default=True,
               help="How long they stay in the API server; needs --archive.")  # fmt: skip
