@@ -14,7 +14,7 @@ export PYTHON
 NODES ?= 16
 GPUS ?= 8
 
-.PHONY: help venv venv-run run check format test kube-assets kube-up kube-down generate bench pins clean
+.PHONY: help venv venv-run run check format test kube-assets kube-up kube-down plugin dist release generate bench pins clean
 
 help: ## list the targets
 	@echo "Tenure. Each target sets up what it needs by itself; ARGS=\"...\" passes options on."
@@ -48,7 +48,7 @@ format: venv ## rewrite the code as ruff wants it (safe fixes and formatting)
 test: check ## everything: check, then all tests (ARGS="path -k name" for some)
 	@left_out=
 	case " $(ARGS) " in
-	    *tests/kube* | *" tests "*) wanted=1 ;;
+	    *tests/kube* | *tests/packaging* | *" tests "*) wanted=1 ;;
 	    *tests/* | *src/*) wanted= ;; # ARGS names tests that need no cluster
 	    *) wanted=1 ;;
 	esac
@@ -62,13 +62,17 @@ test: check ## everything: check, then all tests (ARGS="path -k name" for some)
 	        exit "$$code"
 	    fi
 	fi
+	if [ -n "$$wanted" ] && ! $(BIN)/python -m tools.plugin --fetch; then
+	    [ "$${CI:-}" != true ] || exit 1
+	    left_out="$$left_out ==> LEFT OUT: the tests of the plugin for kubectl: its packages cannot be fetched."
+	fi
 	echo "==> pytest -n $(JOBS) $(ARGS)"
 	code=0
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -q $(ARGS) || code=$$?
 	[ -z "$$left_out" ] || echo "$$left_out They are named in the summary; \`make kube-assets\` says why." >&2
 	exit "$$code"
 
-kube-assets: venv ## find or build (once, minutes) etcd, kube-apiserver, kubectl and KWOK for tests
+kube-assets: venv ## find or build (once, minutes) etcd, kube-apiserver, kubectl, KWOK and helm for tests
 	@$(BIN)/python tools/kube_assets.py $(ARGS)
 
 kube-up: venv ## a cluster to try things on: NODES=16 GPUS=8; prints its kubeconfig
@@ -76,6 +80,16 @@ kube-up: venv ## a cluster to try things on: NODES=16 GPUS=8; prints its kubecon
 
 kube-down: venv ## stop it, and remove what it kept
 	@$(BIN)/python -m tools.kube_up down
+
+plugin: venv ## kubectl-runs as one file that needs only Python, in dist/, with its krew manifest
+	@$(BIN)/python -m tools.plugin $(ARGS)
+
+dist: venv ## everything that a release has, in dist/: packages, plugin, chart, SBOM, checksums
+	@$(BIN)/python tools/kube_assets.py >/dev/null
+	$(BIN)/python -m tools.release build $(ARGS)
+
+release: venv ## begin a release: VERSION=X.Y.Z in all files, and CHANGELOG.md from changes/
+	@$(BIN)/python -m tools.release cut "$(VERSION)" $(ARGS)
 
 generate: venv ## rewrite the generated files (CRDs, reference docs)
 	@$(BIN)/python tools/generate.py $(ARGS)
@@ -91,6 +105,7 @@ pins: ## resolve the pins in requirements/ anew (needs uv)
 	}
 	compile --extra nvml pyproject.toml requirements/build.in -o requirements/run.txt
 	compile --extra nvml --extra kube --extra metrics --extra dev -c requirements/run.txt pyproject.toml requirements/build.in -o requirements/dev.txt
+	compile --extra nvml --extra kube --extra metrics -c requirements/dev.txt pyproject.toml requirements/build.in -o requirements/kube.txt
 
 clean: ## remove .venv, caches and build leftovers (nothing under version control)
 	@rm -rf .venv .venv.lock build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
