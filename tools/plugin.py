@@ -141,15 +141,15 @@ def _installer(system: System, python: str) -> list[str]:
 # ---- the file ----
 
 
-def build(system: System, pythons: tuple[str, ...] = PYTHONS) -> bytes:
-    """The single file for one system."""
+def build(system: System, pythons: tuple[str, ...] = PYTHONS, *, source: Path = ROOT) -> bytes:
+    """The single file for one system, of the code in ``source``."""
     trees = {python: dict(_files(fetch(system, python))) for python in pythons}
     everywhere = _common(trees)
-    everywhere |= {f"tenure/{name}": data for name, data in _files(ROOT / "src" / "tenure")}
+    everywhere |= {f"tenure/{name}": data for name, data in _files(source / "src" / "tenure")}
     parts = {"any.zip": _zipped(everywhere)}
     for python, tree in trees.items():
         parts[f"{python}.zip"] = _zipped({name: data for name, data in tree.items() if name not in everywhere})
-    return SHEBANG + _zipped({"__main__.py": _beginning(system, pythons, parts), **parts}, packed=False)
+    return SHEBANG + _zipped({"__main__.py": beginning(system, pythons, parts), **parts}, packed=False)
 
 
 def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
@@ -166,7 +166,8 @@ def _common(trees: Mapping[str, Mapping[str, bytes]]) -> dict[str, bytes]:
     return {name: data for name, data in first.items() if all(tree.get(name) == data for tree in others)}
 
 
-def _beginning(system: System, pythons: tuple[str, ...], parts: Mapping[str, bytes]) -> bytes:
+def beginning(system: System, pythons: tuple[str, ...], parts: Mapping[str, bytes]) -> bytes:
+    """What runs first, told what it is part of."""
     digest = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts.values()))
     facts = {
         "BUILD": digest.hexdigest()[:16],
@@ -243,14 +244,16 @@ def manifest(digests: Mapping[System, str], url: str) -> dict[str, Any]:
     }
 
 
-def write(folder: Path, systems: tuple[System, ...], *, pythons: tuple[str, ...] = PYTHONS, url: str) -> list[Path]:
+def write(
+    folder: Path, systems: tuple[System, ...], *, url: str, pythons: tuple[str, ...] = PYTHONS, source: Path = ROOT
+) -> list[Path]:
     """Write the archives and the manifest, and the bare program for this machine."""
     import yaml
 
     folder.mkdir(parents=True, exist_ok=True)
     digests, written = {}, []
     for each in systems:
-        program = build(each, pythons)
+        program = build(each, pythons, source=source)
         packed = archive(program)
         digests[each] = hashlib.sha256(packed).hexdigest()
         (folder / archive_name(each)).write_bytes(packed)

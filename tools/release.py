@@ -1,7 +1,7 @@
 """Make a release: first the checkout, then, from a commit of it, the files.
 
     make release VERSION=0.2.0    # the version in all files, CHANGELOG.md from changes/; look at it, commit, tag v0.2.0
-    make dist                     # dist/: packages, source, plugin for all systems, chart, SBOM, release notes, checksums
+    make dist                     # dist/: package, source, plugin for all systems, chart, SBOM, notes, checksums
 
 Nothing is uploaded and nothing is tagged: where a release goes is up to whoever makes it. The files come from the
 commit, not from what lies about in the checkout, and from pinned packages; the same commit gives the same files.
@@ -101,7 +101,15 @@ def notes_of(changelog: str, version: str) -> str:
 # ---- the files ----
 
 
-def build(into: Path, helm: Path, *, url: str, everywhere: bool, dirty: bool) -> list[Path]:
+def build(
+    into: Path,
+    helm: Path,
+    *,
+    url: str,
+    systems: tuple[plugin.System, ...] = plugin.SYSTEMS,
+    pythons: tuple[str, ...] = plugin.PYTHONS,
+    dirty: bool = False,
+) -> list[Path]:
     """All files of a release. Returns them in the order of the list of checksums."""
     version = plugin.version()
     if not dirty and (changed := _git("status", "--porcelain").strip()):
@@ -114,7 +122,7 @@ def build(into: Path, helm: Path, *, url: str, everywhere: bool, dirty: bool) ->
         _source(into / f"tenure-{version}.tar.gz", source)
         _wheel(source, into)
         _chart(helm, source, into)
-    plugin.write(into, plugin.SYSTEMS if everywhere else (plugin.here(),), url=url)
+        plugin.write(into, systems, url=url, pythons=pythons, source=source)
     (into / f"tenure-{version}.cdx.json").write_text(sbom.text(version))
     notes = notes_of((ROOT / "CHANGELOG.md").read_text(), version)
     (into / "NOTES.md").write_text(notes or section(version, "not released", fragments(ROOT)))
@@ -188,7 +196,8 @@ def main(arguments: list[str] | None = None) -> int:
         from tools.kube_assets import assets
 
         helm = assets()["helm"]
-        for path in build(asked.into, helm, url=asked.url, everywhere=not asked.here, dirty=asked.dirty):
+        systems = (plugin.here(),) if asked.here else plugin.SYSTEMS
+        for path in build(asked.into, helm, url=asked.url, systems=systems, dirty=asked.dirty):
             print(f"{path.stat().st_size:>12,}  {path}")
     except (Refused, plugin.Unobtainable) as error:
         print(f"release: {error}", file=sys.stderr)

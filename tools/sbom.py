@@ -1,8 +1,8 @@
 """What a release is made of: a CycloneDX document of the packages that are pinned in requirements/kube.txt.
 
-The pins are the whole truth: they name each package exactly, and for whose sake it is there. So the document follows from
-the checkout alone, and two people who build the same one get the same bytes. Hashes are in the pins, one for each file
-that an index may serve; a document names packages.
+The pins are the whole truth: they name each package exactly, and for whose sake it is there. So the document follows
+from the checkout alone, and two people who build the same one get the same bytes. Hashes are in the pins, one for each
+file that an index may serve; a document names packages.
 """
 
 from __future__ import annotations

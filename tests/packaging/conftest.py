@@ -1,6 +1,8 @@
-"""The real helm and kubectl, and what they make of the files in deploy/."""
+"""The real helm and kubectl, what they make of the files in deploy/, and the plugin as it is shipped."""
 
+import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,11 +12,13 @@ import yaml
 
 from tests.kube.conftest import programs  # noqa: F401 -- a fixture
 from tests.tidy.repository import ROOT
+from tools import plugin
 
 Manifest = dict[str, Any]
 Rendered = dict[tuple[str, str], Manifest]
 CHART = ROOT / "deploy" / "chart"
 IMAGE = "registry.example/tenure"
+PYTHON = "{}.{}".format(*sys.version_info)
 
 
 def by_name(text: str) -> Rendered:
@@ -60,3 +64,16 @@ def kustomized(programs: dict[str, Path]) -> Callable[[str], Rendered]:  # noqa:
         return by_name(done.stdout)
 
     return build
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The archive, the program and the manifest for this machine and this Python."""
+    if not plugin.cache_folder(plugin.here(), PYTHON).is_dir():
+        why = "the plugin's packages were not fetched: `python -m tools.plugin --fetch` does it, `make test` too"
+        if os.environ.get("CI") == "true":
+            pytest.fail(why)
+        pytest.skip(why)
+    folder = tmp_path_factory.mktemp("plugin")
+    plugin.write(folder, (plugin.here(),), pythons=(PYTHON,), url="https://example.com/x/")
+    return folder
