@@ -1,6 +1,6 @@
 """docs/operate/install.md, followed to the letter: every block marked ``sh``, in its order, by the real programs.
 
-Nothing runs containers here, so the page is followed up to what the API server says; in ``test_install`` the operator is
+Nothing runs containers here, so the page is followed up to what the API server says; ``test_install`` has the operator
 at work.
 """
 
