@@ -3,9 +3,9 @@
     python tools/prometheus_assets.py               # what `make prometheus-assets` calls: find, or else fetch
     python tools/prometheus_assets.py --no-fetch    # find only
 
-Each program is looked for in this order: the folder PROMETHEUS_ASSETS, when set; the cache of an earlier call; the PATH;
-and else it is taken out of Debian's package `prometheus`, which is downloaded and unpacked, never installed: no service
-is set up and no file of the system changes. Which mirror serves the package is the machine's affair.
+Each program is looked for in this order: the folder PROMETHEUS_ASSETS, when set; the cache of an earlier call; the
+PATH; and else it is taken out of Debian's package `prometheus`, which is downloaded and unpacked, never installed: no
+service is set up and no file of the system changes. Which mirror serves the package is the machine's affair.
 
 The cache lies outside the repository (XDG_CACHE_HOME or ~/.cache, then tenure/prometheus). The programs appear there
 together or not at all; a second caller waits for the first; an interrupted call leaves nothing behind that matters.
@@ -128,8 +128,8 @@ def _call(command: list[str], folder: Path) -> None:
 
 
 _ADVICE = (
-    "Install Prometheus 2.40 or newer with its promtool so that both are on the PATH, or set PROMETHEUS_ASSETS to a folder "
-    "that holds them; then run the same again"
+    "Install Prometheus 2.40 or newer with its promtool so that both are on the PATH, or set PROMETHEUS_ASSETS to a "
+    "folder that holds them; then run the same again"
 )
 
 

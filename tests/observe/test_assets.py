@@ -26,7 +26,10 @@ APT = """\
 DPKG = """\
     #!/bin/sh
     mkdir -p "$3/usr/bin"
-    for name in prometheus ${PACKAGE_LACKS:-promtool}; do printf '#!/bin/sh\\n' > "$3/usr/bin/$name"; chmod +x "$3/usr/bin/$name"; done
+    for name in prometheus ${PACKAGE_LACKS:-promtool}; do
+        printf '#!/bin/sh\\n' > "$3/usr/bin/$name"
+        chmod +x "$3/usr/bin/$name"
+    done
 """
 
 
