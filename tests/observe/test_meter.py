@@ -181,7 +181,7 @@ def test_series_go_with_what_they_speak_of() -> None:
             "budget_gpus_used")  # fmt: skip
     for name in gone:
         assert values(before, name), f"{name} has nothing to lose"
-    fleet.delete("Run", "y", "lab")
+    fleet.delete("Run", "lab/y")
     assert not values(scrape(fleet), "reservation_countdown_seconds")
     fleet.succeed("lab/x")
     assert not values(scrape(fleet), "budget_exhausts_seconds")
