@@ -87,7 +87,7 @@ kube-up: venv ## a cluster to try things on: NODES=16 GPUS=8; prints its kubecon
 kube-down: venv ## stop it, and remove what it kept
 	@$(BIN)/python -m tools.kube_up down
 
-generate: venv ## rewrite the generated files (CRDs, reference docs)
+generate: venv ## rewrite the generated files (CRDs, dashboards, rules, reference docs)
 	@$(BIN)/python tools/generate.py $(ARGS)
 
 bench: venv ## measure what must hold, as ratios within one run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tenure.observe.rules import RECORDINGS, alerts
 from tenure.observe.table import METRICS, SERIES_MAX, Metric
 
 _SECTIONS = {
@@ -29,6 +30,13 @@ smallest count as `other` if tenants have a say in their labels, and else the la
 `metrics_series_dropped`.
 """
 
+_RECORDED = """## Recorded
+
+Prometheus computes these when it is given [deploy/alerts/tenure.rules.yaml](../../deploy/alerts/tenure.rules.yaml)."""
+_ALERTS = """## Alerts
+
+In the same file. Each has its section in the [runbook](../operate/runbook.md)."""
+
 
 def metrics_page() -> str:
     lines = _HEAD.format(most=SERIES_MAX).splitlines()
@@ -36,7 +44,17 @@ def metrics_page() -> str:
         if name in _SECTIONS:
             lines += ["", f"## {_SECTIONS[name]}", "", "| name | kind | labels | what it is |", "|---|---|---|---|"]
         lines.append(f"| `{name}` | {metric.kind} | {_labels(metric)} | {metric.help} |")
+    lines += ["", *_RECORDED.splitlines(), "", "| name | expression |", "|---|---|"]
+    lines += [f"| `{one.name}` | `{_cell(one.expr)}` |" for one in RECORDINGS]
+    lines += ["", *_ALERTS.splitlines(), "", "| name | severity | fires when | for |", "|---|---|---|---|"]
+    for one in alerts():
+        link = f"[{one.name}](../operate/runbook.md#{one.anchor})"
+        lines.append(f"| {link} | {one.severity} | `{_cell(one.expr)}` | {one.lasting} |")
     return "\n".join(lines) + "\n"
+
+
+def _cell(expr: str) -> str:
+    return expr.replace("|", "\\|")
 
 
 def _labels(metric: Metric) -> str:
