@@ -165,7 +165,9 @@ class Operator:
         self.materialiser = Materialiser(
             self.client, self.desk, self.caches, fleet=self.store.fleet, refused=self.intake.refused, hold=options.hold
         )
-        self.tidings = Tidings(self.client, self.desk, reporter=options.reporter)
+        self.tidings = Tidings(
+            self.client, self.desk, reservations=self.caches["Reservation"].get, reporter=options.reporter
+        )
         self.begun = True
         if self.meter is not None:
             self.meter.metrics.called = self.bell.ring
