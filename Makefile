@@ -14,11 +14,11 @@ export PYTHON
 NODES ?= 16
 GPUS ?= 8
 
-.PHONY: help venv venv-run run check format test kube-assets kube-up kube-down plugin dist release generate bench pins clean
+.PHONY: help venv venv-run run check format test kube-assets prometheus-assets kube-up kube-down plugin dist release generate bench pins clean
 
 help: ## list the targets
 	@echo "Tenure. Each target sets up what it needs by itself; ARGS=\"...\" passes options on."
-	awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
+	awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' Makefile
 
 venv: ## build or refresh .venv with everything pinned in requirements/dev.txt
 	@requirements/install dev
@@ -47,33 +47,42 @@ format: venv ## rewrite the code as ruff wants it (safe fixes and formatting)
 
 test: check ## everything: check, then all tests (ARGS="path -k name" for some)
 	@left_out=
-	case " $(ARGS) " in
-	    *tests/kube* | *tests/packaging* | *" tests "*) wanted=1 ;;
-	    *tests/* | *src/*) wanted= ;; # ARGS names tests that need no cluster
-	    *) wanted=1 ;;
-	esac
-	if [ -n "$$wanted" ]; then
+	wants() { # a folder: whether the tests that ARGS names may be in it
+	    case " $(ARGS) " in
+	        *" tests "* | *"$$1"*) ;;
+	        *tests/* | *src/*) return 1 ;;
+	    esac
+	}
+	obtain() { # a script of tools/ with its options, and which tests cannot run without what it obtains
 	    code=0
-	    $(BIN)/python tools/kube_assets.py >/dev/null || code=$$?
+	    $(BIN)/python $$1 >/dev/null || code=$$?
 	    if [ "$$code" = 3 ] && [ "$${CI:-}" != true ]; then
-	        left_out="==> LEFT OUT: the tests of tests/kube that need a real control plane: none can be had here."
-	        echo "$$left_out Why is said above; with CI=true it is a failure." >&2
+	        echo "==> LEFT OUT: $$2. Why is said above; with CI=true it is a failure." >&2
+	        left_out="$${left_out}==> LEFT OUT: $$2. They are named in the summary."$$'\n'
 	    elif [ "$$code" != 0 ]; then
 	        exit "$$code"
 	    fi
+	}
+	if wants tests/kube || wants tests/packaging; then
+	    obtain tools/kube_assets.py "the tests of tests/kube that need a real control plane: none can be had here"
 	fi
-	if [ -n "$$wanted" ] && ! $(BIN)/python -m tools.plugin --fetch; then
-	    [ "$${CI:-}" != true ] || exit 1
-	    left_out="$$left_out ==> LEFT OUT: the tests of the plugin for kubectl: its packages cannot be fetched."
+	if wants tests/packaging; then
+	    obtain "tools/plugin.py --fetch" "the tests of the plugin for kubectl: its packages cannot be had here"
+	fi
+	if wants tests/kube || wants tests/observe; then
+	    obtain tools/prometheus_assets.py "the tests that need a real Prometheus: none can be had here"
 	fi
 	echo "==> pytest -n $(JOBS) $(ARGS)"
 	code=0
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -q $(ARGS) || code=$$?
-	[ -z "$$left_out" ] || echo "$$left_out They are named in the summary; \`make kube-assets\` says why." >&2
+	printf '%s' "$$left_out" >&2
 	exit "$$code"
 
 kube-assets: venv ## find or build (once, minutes) etcd, kube-apiserver, kubectl, KWOK and helm for tests
 	@$(BIN)/python tools/kube_assets.py $(ARGS)
+
+prometheus-assets: venv ## find or fetch (once) prometheus and promtool for tests
+	@$(BIN)/python tools/prometheus_assets.py $(ARGS)
 
 kube-up: venv ## a cluster to try things on: NODES=16 GPUS=8; prints its kubeconfig
 	@$(BIN)/python -m tools.kube_up up --nodes $(NODES) --gpus $(GPUS)
@@ -82,7 +91,7 @@ kube-down: venv ## stop it, and remove what it kept
 	@$(BIN)/python -m tools.kube_up down
 
 plugin: venv ## kubectl-runs as one file that needs only Python, in dist/, with its krew manifest
-	@$(BIN)/python -m tools.plugin $(ARGS)
+	@$(BIN)/python tools/plugin.py $(ARGS)
 
 dist: venv ## everything that a release has, in dist/: packages, plugin, chart, SBOM, checksums
 	@$(BIN)/python tools/kube_assets.py >/dev/null
@@ -91,7 +100,7 @@ dist: venv ## everything that a release has, in dist/: packages, plugin, chart, 
 release: venv ## begin a release: VERSION=X.Y.Z in all files, and CHANGELOG.md from changes/
 	@$(BIN)/python -m tools.release cut "$(VERSION)" $(ARGS)
 
-generate: venv ## rewrite the generated files (CRDs, reference docs)
+generate: venv ## rewrite the generated files (CRDs, chart, dashboards, rules, reference docs)
 	@$(BIN)/python tools/generate.py $(ARGS)
 
 bench: venv ## measure what must hold, as ratios within one run
@@ -104,8 +113,8 @@ pins: ## resolve the pins in requirements/ anew (needs uv)
 	        --no-header --no-emit-index-url --no-emit-find-links "$$@"
 	}
 	compile --extra nvml pyproject.toml requirements/build.in -o requirements/run.txt
-	compile --extra nvml --extra kube --extra metrics --extra dev -c requirements/run.txt pyproject.toml requirements/build.in -o requirements/dev.txt
-	compile --extra nvml --extra kube --extra metrics -c requirements/dev.txt pyproject.toml requirements/build.in -o requirements/kube.txt
+	compile --extra nvml --extra kube --extra metrics --extra otel --extra dev -c requirements/run.txt pyproject.toml requirements/build.in -o requirements/dev.txt
+	compile --extra nvml --extra kube --extra metrics --extra otel -c requirements/dev.txt pyproject.toml requirements/build.in -o requirements/kube.txt
 
 clean: ## remove .venv, caches and build leftovers (nothing under version control)
 	@rm -rf .venv .venv.lock build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

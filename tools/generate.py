@@ -1,4 +1,4 @@
-"""Write the files that are made from the code: CRDs, what the chart holds, and reference pages. ``make generate``.
+"""Write the files that are made from the code: CRDs, the chart's, dashboards, rules, reference. ``make generate``.
 
     python tools/generate.py            write what changed
     python tools/generate.py --check    write nothing; exit 1 if a file is stale
@@ -16,6 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 KINDS = ("Budget", "Run", "Reservation", "Lease")
 LEDGER_KINDS = {"LedgerEntry": "ledgerentries", "LedgerHead": "ledgerheads"}
+DASHBOARDS = ("fleet", "queue", "budgets", "resolver", "spares", "controller")
 _YAML_HEADER = "# Written by `make generate` from src/tenure/api; edit the types there.\n"
 
 
@@ -82,6 +83,24 @@ def packaged(name: str) -> str:
     return text
 
 
+def dashboard(name: str) -> str:
+    """One dashboard as JSON."""
+    from tenure.observe.dashboards import DASHBOARDS
+    from tools.grafana import written
+
+    return written(next(one for one in DASHBOARDS if one.name == name))
+
+
+def rules() -> str:
+    """Recording and alerting rules as YAML."""
+    import yaml
+
+    from tenure.observe.rules import rules_file
+
+    head = "# Written by `make generate` from src/tenure/observe/rules.py; edit the rules there.\n"
+    return head + yaml.safe_dump(rules_file(), sort_keys=False, width=110)
+
+
 FILES: list[tuple[str, Callable[[], str]]] = [
     *((f"deploy/crds/{kind.lower()}s.yaml", partial(crd, kind)) for kind in KINDS),
     *((f"deploy/crds/{plural}.yaml", partial(ledger_crd, kind)) for kind, plural in LEDGER_KINDS.items()),
@@ -89,6 +108,8 @@ FILES: list[tuple[str, Callable[[], str]]] = [
     ("deploy/chart/files/install.yaml", partial(packaged, "chart_objects")),
     ("deploy/chart/files/webhooks.yaml", partial(packaged, "chart_webhooks")),
     ("deploy/kustomize/base/install.yaml", partial(packaged, "kustomize_objects")),
+    *((f"deploy/dashboards/{name}.json", partial(dashboard, name)) for name in DASHBOARDS),
+    ("deploy/alerts/tenure.rules.yaml", rules),
     ("docs/reference/api.md", api_reference),
     ("docs/reference/policy.md", policy_reference),
     ("docs/reference/cli.md", cli_reference),
@@ -133,4 +154,5 @@ def _text_of(path: Path) -> str | None:
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))  # for `tools`: it is called by its path
     sys.exit(main(sys.argv[1:]))

@@ -1,8 +1,8 @@
 """`kubectl runs` as one file that needs nothing but Python, its archives, and the manifest by which krew installs it.
 
-    python -m tools.plugin --into dist                            # for this machine
-    python -m tools.plugin --into dist --all --url https://...    # for every system; what `make release` does
-    python -m tools.plugin --fetch                                # only fetch what the build needs (once; kept)
+    python tools/plugin.py --into dist                            # for this machine
+    python tools/plugin.py --into dist --all --url https://...    # for every system; what `make release` does
+    python tools/plugin.py --fetch                                # only fetch what the build needs (once; kept)
 
 The file is a zip that Python runs: a small beginning (tools/bootstrap.py), the pure packages, and for each version of
 Python those that are compiled. Packages are the pinned ones, by hash. The same checkout gives the same bytes.
@@ -28,10 +28,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-PINS = ROOT / "requirements" / "kube.txt"
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))  # called by its path, as make does
+
+from tools import sbom  # noqa: E402
+
+PINS = sbom.PINS
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
-NOT_NEEDED = {"setuptools", "cryptography", "cffi", "pycparser", "prometheus-client", "nvidia-ml-py"}
-"""What builds Tenure, and what only operators and daemons import."""
+NEEDED = ("aiohttp", "click", "msgspec", "pyyaml", "rich")
+"""What `kubectl runs` imports. Operators and daemons take more, which no plugin carries."""
 NAME = "kubectl-runs"
 SHEBANG = b"#!/usr/bin/env python3\n"
 LONG_AGO = (1980, 1, 1, 0, 0, 0)
@@ -86,7 +91,8 @@ def here() -> System:
 
 def pins() -> str:
     """The pins of what the plugin needs, for every version of Python alike."""
-    found = [match for match in _PIN.finditer(PINS.read_text()) if match[1].lower() not in NOT_NEEDED]
+    names = sbom.with_needs(NEEDED)
+    found = [match for match in _PIN.finditer(PINS.read_text()) if match[1] in names]
     return "".join(f"{name}{version} \\\n{hashes}" for name, version, hashes in (match.groups() for match in found))
 
 

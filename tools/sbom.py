@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,6 +52,17 @@ def _wanted_by(block: str) -> tuple[str, ...]:
     _, _, told = block.partition("# via")
     names = [name for name in re.findall(r"[^\s#,]+(?: \([^)]*\))?", told) if not name.startswith(("-c", "-r"))]
     return tuple(sorted({name.split(" ")[0] for name in names if not name.startswith("requirements/")}))
+
+
+def with_needs(names: Iterable[str]) -> set[str]:
+    """These packages, and all that they want in turn."""
+    found, todo = set(names), list(names)
+    while todo:
+        name = todo.pop()
+        new = [each.name for each in pins() if name in each.wanted_by and each.name not in found]
+        found.update(new)
+        todo += new
+    return found
 
 
 def document(version: str) -> dict[str, Any]:

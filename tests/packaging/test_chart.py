@@ -15,16 +15,22 @@ from tenure.cli.server.operator import command as operator
 from tenure.kube.install import manifests
 from tenure.kube.system import System
 from tests.packaging.conftest import CHART, IMAGE, Manifest, Rendered
+from tests.tidy.repository import ROOT
 from tools.packaged import KEPT_POLICIES
 
 Render = Callable[..., Rendered]
 Helm = Callable[..., subprocess.CompletedProcess[str]]
 KEEP = "helm.sh/resource-policy"
-OWN = {"StatefulSet", "PodDisruptionBudget", "ConfigMap", "NetworkPolicy", "ServiceMonitor", "Issuer", "Certificate"}
+OWN = {"StatefulSet", "PodDisruptionBudget", "ConfigMap", "NetworkPolicy"}
 """Kinds that the chart has beyond what is installed by the command; and the service for metrics."""
 
 WEBHOOKS = [{"enabled": False}, {"enabled": True}, {"enabled": True, "certManager": {"enabled": True}}]
-METRICS = [{"metrics": {"enabled": False}}, {}, {"serviceMonitor": {"enabled": True, "labels": {"team": "a"}}}]
+METRICS: list[Manifest] = [
+    {"metrics": {"enabled": False}},
+    {},
+    {"serviceMonitor": {"enabled": True, "labels": {"team": "a"}}, "prometheusRule": {"enabled": True},
+     "dashboards": {"enabled": True}},
+]  # fmt: skip
 STORES = [{}, {"journal": {"persistent": False}, "replicas": 1}]
 REST: list[Manifest] = [
     {},
@@ -147,6 +153,22 @@ def test_an_operator_elsewhere_is_called_there(rendered: Render) -> None:
     for wanted in manifests(System(webhook_url="https://10.0.0.9:9443")):
         if wanted["kind"].endswith("WebhookConfiguration"):
             assert found[wanted["kind"], "tenure"] == wanted
+
+
+def test_rules_and_dashboards_are_those_that_are_tested(rendered: Render) -> None:
+    """As they are written in deploy/; what Prometheus and Grafana fill in is left to them."""
+    found = rendered(prometheusRule={"enabled": True, "labels": {"team": "a"}}, dashboards={"enabled": True})
+    rule = found["PrometheusRule", "tenure"]
+    assert rule["spec"] == yaml.safe_load((ROOT / "deploy" / "alerts" / "tenure.rules.yaml").read_text())
+    assert "{{ $labels." in str(rule["spec"])
+    assert rule["metadata"]["labels"]["team"] == "a"
+    written = {f"tenure-dashboard-{path.stem}": path for path in (ROOT / "deploy" / "dashboards").glob("*.json")}
+    shown = {name: each for (kind, name), each in found.items() if kind == "ConfigMap"}
+    assert len(written) > 3
+    assert set(shown) == set(written)
+    for name, path in written.items():
+        assert shown[name]["data"] == {f"tenure-{path.name}": path.read_text()}
+        assert shown[name]["metadata"]["labels"]["grafana_dashboard"] == "1"
 
 
 def test_the_policy_is_what_the_operator_reads(rendered: Render) -> None:

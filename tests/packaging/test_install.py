@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,6 +41,7 @@ class Cluster:
     def __init__(self, plane: ControlPlane, folder: Path) -> None:
         self.plane, self.api, self.folder = plane, plane.api, folder
         self.journal = folder / "journal"
+        self.metrics = ""
 
     def helm(self, *arguments: str, code: int = 0) -> str:
         environment = {**os.environ, "HOME": str(self.folder), "KUBECONFIG": str(self.plane.admin)}
@@ -72,6 +74,7 @@ class Cluster:
         probes, webhook, metrics = free_ports(3)
         places = {"/var/lib/tenure/journal": str(self.journal), "0.0.0.0:8080": f"127.0.0.1:{probes}",
                   "0.0.0.0:9443": f"{address}:{webhook}", "0.0.0.0:9464": f"127.0.0.1:{metrics}"}  # fmt: skip
+        self.metrics = f"http://127.0.0.1:{metrics}/metrics"
         arguments = [_replaced(each, places) for each in pod["containers"][0]["args"]]
         self.plane.api.apply(slice_of(System(), address, webhook)).must()
         config = self.plane.service_account(HOME, account)
@@ -128,7 +131,7 @@ def told(cluster: Cluster) -> str:
     restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
     home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME, "labels": restricted}}
     cluster.api.create(home).must()
-    values = [f"--set=image.repository={IMAGE}", "--set=networkPolicy.enabled=true", "--set=metrics.enabled=false"]
+    values = [f"--set=image.repository={IMAGE}", "--set=networkPolicy.enabled=true"]
     said = cluster.helm("install", "tenure", str(CHART), *values)
     until(lambda: is_guarded(cluster), 60)
     return said
@@ -162,6 +165,8 @@ def used(cluster: Cluster, world: World) -> dict[str, dict[str, Object]]:
         until(lambda: submitted_with_defaults(world), 60, every=0.5)
         submitted(world, "first")
         world.is_phase("first", "Running", 60)
+        with urllib.request.urlopen(cluster.metrics, timeout=10) as answer:
+            assert 'run_admissions_total{result="success"} 1.0' in answer.read().decode()
     return cluster.books()
 
 
@@ -251,7 +256,7 @@ def test_installed_again_it_goes_on_from_the_books(
 ) -> None:
     """Without its journal even: what counts is in the API server."""
     shutil.rmtree(cluster.journal)
-    cluster.helm("install", "tenure", str(CHART), f"--set=image.repository={IMAGE}", "--set=metrics.enabled=false")
+    cluster.helm("install", "tenure", str(CHART), f"--set=image.repository={IMAGE}")
     before = cluster.head()
     with cluster.operator():
         submitted(world, "second")

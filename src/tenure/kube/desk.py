@@ -50,6 +50,8 @@ class Desk:
         self._closed = False
         self.done = 0
         """Writes that have succeeded."""
+        self.refused = 0
+        """Writes that were given up."""
         self.changed: Callable[[], None] = lambda: None
         """Called when a write was done."""
 
@@ -78,6 +80,11 @@ class Desk:
         """Whether something waits or is under way under a key."""
         with self._lock:
             return key in self._busy or key in self._waiting
+
+    @property
+    def waiting(self) -> int:
+        """Writes that wait for a hand, or to be tried again."""
+        return len(self._waiting)
 
     @property
     def crowded(self) -> bool:
@@ -137,15 +144,18 @@ class Desk:
             if error.transient or error.conflict:
                 pause = self._pause(key, error)
             else:
-                self._tries.pop(key, None)
-                self._trouble(key, error)
+                self._give_up(key, error)
         except Exception as error:  # one bad write never holds up another
-            self._tries.pop(key, None)
-            self._trouble(key, error)
+            self._give_up(key, error)
         finally:
             self._put_down(key, rank, write, pause)
         self.changed()
         self._begin()
+
+    def _give_up(self, key: str, error: Exception) -> None:
+        self._tries.pop(key, None)
+        self.refused += 1
+        self._trouble(key, error)
 
     def _put_down(self, key: str, rank: int, write: Write, pause: float | None) -> None:
         with self._lock:

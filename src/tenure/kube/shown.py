@@ -17,6 +17,7 @@ from tenure.engine.words import Words
 from tenure.facts import Froze, Lease, Noted, Reservation, Resolved
 from tenure.kube.marks import CONTROLLER, FLEET, UID
 from tenure.kube.resources import EVENTS, LEASES, RESERVATIONS
+from tenure.observe.log import WARNINGS
 from tenure.units import Instant, format_time
 
 Object = dict[str, Any]
@@ -27,9 +28,6 @@ _RUNS_ON = frozenset(
     {"ownedGPUHours", "sharedGPUHours", "borrowedGPUHours", "gpuHours", "usedGPUHours", "committedGPUHours",
      "countdownSeconds", "lastTransitionTime"}
 )  # fmt: skip
-_WARNINGS = frozenset(
-    {"Blocked", "Cut", "Failed", "Quarantined", "Rejected", "ReservationBlocked", "Shrunk", "Stopping", "Swapped"}
-)
 
 
 def run_status(
@@ -109,7 +107,7 @@ def event_object(note: Noted, *, at: Instant, name: str, uid: str = "", reporter
         "reason": note.kind[:128],
         "regarding": about,
         "note": note.message[:NOTE_MAX],
-        "type": "Warning" if note.kind in _WARNINGS else "Normal",
+        "type": "Warning" if note.kind in WARNINGS else "Normal",
     }
 
 
