@@ -57,11 +57,17 @@ class Cluster:
 
     def books(self) -> dict[str, dict[str, Object]]:
         """What must outlive an installation, by its uid: objects that were made anew would have others."""
-        found = {each: self.api.get(f"{GROUP}/{each}").must()["items"] for each in BOOKS}
+        found = {each: self.listed(each) for each in BOOKS}
         return {each: {one["metadata"]["uid"]: one for one in items} for each, items in found.items()}
 
+    def listed(self, plural: str) -> list[Object]:
+        """All objects of a kind. For a moment after its definition was changed the API server asks for patience."""
+        until(lambda: self.api.get(f"{GROUP}/{plural}").status != 429)
+        items: list[Object] = self.api.get(f"{GROUP}/{plural}").must()["items"]
+        return items
+
     def head(self) -> int:
-        (only,) = self.api.get(f"{GROUP}/ledgerheads").must()["items"]
+        (only,) = self.listed("ledgerheads")
         return int(only["spec"]["seq"])
 
     @contextmanager
