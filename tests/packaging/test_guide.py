@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import yaml
+
 from tenure.kube.policies import policies
 from tenure.kube.system import System
 from tenure.testing.kube import ControlPlane
@@ -86,9 +88,12 @@ def test_kustomize_works_as_written(programs: dict[str, Path], tmp_path: Path) -
         assert len(someone.names(DEFINITIONS)) == 6
 
 
-def test_every_value_of_the_table_exists() -> None:
-    import yaml
+def test_the_readme_says_the_same() -> None:
+    (command,) = re.findall(r"^helm install .*$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert command in SECTIONS["With helm"]
 
+
+def test_every_value_of_the_table_exists() -> None:
     values = yaml.safe_load((ROOT / "deploy" / "chart" / "values.yaml").read_text())
     rows = [line for line in SECTIONS["With helm"].splitlines() if line.startswith("| `")]
     assert len(rows) > 10

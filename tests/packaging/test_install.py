@@ -25,7 +25,9 @@ from tenure.testing.kube.process import free_ports
 from tests.kube.anchor.test_webhook_in_cluster import own_address, slice_of
 from tests.kube.worlds import GROUP, World, budget, run
 from tests.packaging.conftest import CHART, IMAGE
+from tests.packaging.test_plugin import Machine
 from tools.packaged import KEPT_POLICIES
+from tools.plugin import NAME
 
 Object = dict[str, Any]
 PROGRAM = "from tenure.cli.main import tenure; import sys; sys.exit(tenure())"
@@ -213,6 +215,16 @@ def test_a_run_is_admitted_with_the_rights_of_the_chart_alone(world: World, used
     assert lease["spec"]["paidByBudget"] == "lab"
     assert len(world.pods("first")) == 1
     assert used["ledgerentries"]
+
+
+def test_the_plugin_asks_the_cluster_with_python_alone(
+    cluster: Cluster, used: dict[str, dict[str, Object]], built: Path, tmp_path: Path
+) -> None:
+    machine = Machine(tmp_path, built / NAME)
+    done = machine.run(NAME, "leases", "--run", "lab/first", KUBECONFIG=str(cluster.plane.admin))
+    assert done.returncode == 0, done.stderr
+    assert "lab/first" in done.stdout
+    assert "lab/main" in done.stdout
 
 
 def test_an_upgrade_changes_the_kinds_and_no_book(cluster: Cluster, used: dict[str, dict[str, Object]]) -> None:
