@@ -1,7 +1,8 @@
 """The chart on a real API server: installed by the real helm, used, upgraded, taken away, and installed again.
 
 The operator runs as a process here, since nothing runs containers; but with the arguments, the account and the rights
-that the chart gave it, and the webhook is called through the chart's service. One story, in the order of its tests.
+that the chart gave it, and the webhook is called through the chart's service. It is one story, hence one test: each
+chapter begins where the one before it ended.
 """
 
 import json
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tenure import __version__
 from tenure.kube.system import System
 from tenure.testing.kube import ControlPlane, Kwok, gpu_nodes, until
 from tenure.testing.kube.process import free_ports
@@ -30,6 +32,7 @@ from tools.packaged import KEPT_POLICIES
 from tools.plugin import NAME
 
 Object = dict[str, Any]
+Books = dict[str, dict[str, Object]]
 PROGRAM = "from tenure.cli.main import tenure; import sys; sys.exit(tenure())"
 HOME = "tenure-system"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
@@ -57,7 +60,7 @@ class Cluster:
     def stateful_set(self) -> Object:
         return self.api.get(f"/apis/apps/v1/namespaces/{HOME}/statefulsets/tenure-operator").must()
 
-    def books(self) -> dict[str, dict[str, Object]]:
+    def books(self) -> Books:
         """What must outlive an installation, by its uid: objects that were made anew would have others."""
         found = {each: self.listed(each) for each in BOOKS}
         return {each: {one["metadata"]["uid"]: one for one in items} for each, items in found.items()}
@@ -125,29 +128,41 @@ def is_guarded(cluster: Cluster) -> bool:
     return "ValidatingAdmissionPolicy 'tenure-leases'" in forged(cluster)["message"]
 
 
-@pytest.fixture(scope="module")
-def cluster(programs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    folder = tmp_path_factory.mktemp("chart")
+@pytest.fixture
+def cluster(programs: dict[str, Path], tmp_path: Path) -> Iterator[Cluster]:
+    folder = tmp_path
     with ControlPlane.started(folder / "plane", programs) as plane, Kwok.started(programs["kwok"], plane.admin, folder):
         plane.api.create_all(gpu_nodes(2))
         yield Cluster(plane, folder)
 
 
-@pytest.fixture(scope="module")
-def told(cluster: Cluster) -> str:
-    """Installed, with pods held to the restricted standard; what helm said."""
+def test_an_installation_from_its_beginning_to_its_return(cluster: Cluster, built: Path) -> None:
+    it_is_installed_and_helm_says_what_to_do_next(cluster)
+    its_policies_are_as_the_command_installs_them(cluster)
+    its_pods_meet_the_restricted_standard(cluster)
+    world = a_team_with_money(cluster)
+    a_run_is_admitted_with_the_rights_of_the_chart_alone(cluster, world)
+    used = cluster.books()
+    the_plugin_asks_the_cluster_with_python_alone(cluster, built / NAME)
+    an_upgrade_changes_the_kinds_and_no_book(cluster, used)
+    uninstalled_the_books_stay_and_stay_guarded(cluster, world, used)
+    installed_again_it_goes_on_from_the_books(cluster, world, used)
+
+
+def it_is_installed_and_helm_says_what_to_do_next(cluster: Cluster) -> None:
+    """Into a namespace that holds pods to the restricted standard."""
     restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
     home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME, "labels": restricted}}
     cluster.api.create(home).must()
     values = [f"--set=image.repository={IMAGE}", "--set=networkPolicy.enabled=true"]
     said = cluster.helm("install", "tenure", str(CHART), *values)
     until(lambda: is_guarded(cluster), 60)
-    return said
+    assert f"Tenure {__version__} is installed: 2 operators, of which one decides at a time." in said
+    assert "kubectl annotate namespace TEAM rq.davidlangworthy.io/owner=org:team" in said
 
 
-@pytest.fixture(scope="module")
-def world(cluster: Cluster, told: str) -> World:
-    """A team with money, and somebody of it who may submit."""
+def a_team_with_money(cluster: Cluster) -> World:
+    """And somebody of it who may submit, by the chart's role."""
     world = World.made(cluster.plane, "lab")
     cluster.api.create(budget()).must()
     subject = {"kind": "Group", "name": "lab", "apiGroup": "rbac.authorization.k8s.io"}
@@ -165,9 +180,8 @@ def submitted(world: World, name: str) -> Object:
     return world.api.acting_as("alice", "lab").create(wanted).must()
 
 
-@pytest.fixture(scope="module")
-def used(cluster: Cluster, world: World) -> dict[str, dict[str, Object]]:
-    """The books after a run was admitted end to end and the operator stopped."""
+def a_run_is_admitted_with_the_rights_of_the_chart_alone(cluster: Cluster, world: World) -> None:
+    """End to end; then the operator stops."""
     with cluster.operator():
         until(lambda: "caBundle" in json.dumps(cluster.api.get(HOOK).must()), 60)
         until(lambda: submitted_with_defaults(world), 60, every=0.5)
@@ -175,7 +189,10 @@ def used(cluster: Cluster, world: World) -> dict[str, dict[str, Object]]:
         world.is_phase("first", "Running", 60)
         with urllib.request.urlopen(cluster.metrics, timeout=10) as answer:
             assert 'run_admissions_total{result="success"} 1.0' in answer.read().decode()
-    return cluster.books()
+    (lease,) = world.open_leases("first")
+    assert lease["spec"]["paidByBudget"] == "lab"
+    assert len(world.pods("first")) == 1
+    assert cluster.books()["ledgerentries"]
 
 
 def submitted_with_defaults(world: World) -> bool:
@@ -186,12 +203,7 @@ def submitted_with_defaults(world: World) -> bool:
     return bool(tried["spec"].get("owner") == "org:lab")
 
 
-def test_helm_says_what_to_do_next(told: str) -> None:
-    assert "Tenure 0.1.0 is installed: 2 operators, of which one decides at a time." in told
-    assert "kubectl annotate namespace TEAM rq.davidlangworthy.io/owner=org:team" in told
-
-
-def test_the_policies_are_as_the_command_installs_them(cluster: Cluster, told: str) -> None:
+def its_policies_are_as_the_command_installs_them(cluster: Cluster) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, "install", "--kube", "--check"],
         env={**os.environ, "KUBECONFIG": str(cluster.plane.admin)}, capture_output=True, text=True, check=False,
@@ -199,7 +211,7 @@ def test_the_policies_are_as_the_command_installs_them(cluster: Cluster, told: s
     assert done.returncode == 0, done.stderr
 
 
-def test_its_pods_meet_the_restricted_standard(cluster: Cluster, told: str) -> None:
+def its_pods_meet_the_restricted_standard(cluster: Cluster) -> None:
     template = cluster.stateful_set()["spec"]["template"]
     metadata = {**template["metadata"], "name": "tenure-operator-0", "namespace": HOME}
     claim = {"name": "journal", "persistentVolumeClaim": {"claimName": "journal-tenure-operator-0"}}
@@ -210,29 +222,21 @@ def test_its_pods_meet_the_restricted_standard(cluster: Cluster, told: str) -> N
     assert "restricted" in cluster.api.create({**pod, "spec": loose}, dry_run=True).message
 
 
-def test_a_run_is_admitted_with_the_rights_of_the_chart_alone(world: World, used: dict[str, dict[str, Object]]) -> None:
-    (lease,) = world.open_leases("first")
-    assert lease["spec"]["paidByBudget"] == "lab"
-    assert len(world.pods("first")) == 1
-    assert used["ledgerentries"]
-
-
-def test_the_plugin_asks_the_cluster_with_python_alone(
-    cluster: Cluster, used: dict[str, dict[str, Object]], built: Path, tmp_path: Path
-) -> None:
-    machine = Machine(tmp_path, built / NAME)
+def the_plugin_asks_the_cluster_with_python_alone(cluster: Cluster, program: Path) -> None:
+    (cluster.folder / "machine").mkdir()
+    machine = Machine(cluster.folder / "machine", program)
     done = machine.run(NAME, "leases", "--run", "lab/first", KUBECONFIG=str(cluster.plane.admin))
     assert done.returncode == 0, done.stderr
     assert "lab/first" in done.stdout
     assert "lab/main" in done.stdout
 
 
-def test_an_upgrade_changes_the_kinds_and_no_book(cluster: Cluster, used: dict[str, dict[str, Object]]) -> None:
+def an_upgrade_changes_the_kinds_and_no_book(cluster: Cluster, used: Books) -> None:
     """A newer chart, in which a kind says something else; the webhook stays trusted."""
     newer = cluster.folder / "newer"
     shutil.copytree(CHART, newer)
     chart = yaml.safe_load((newer / "Chart.yaml").read_text())
-    (newer / "Chart.yaml").write_text(yaml.safe_dump({**chart, "version": "0.2.0", "appVersion": "0.2.0"}))
+    (newer / "Chart.yaml").write_text(yaml.safe_dump({**chart, "version": "99.0.0", "appVersion": "99.0.0"}))
     objects = list(yaml.safe_load_all((newer / "files" / "install.yaml").read_text()))
     (runs,) = [each for each in objects if each["metadata"]["name"].startswith("runs.")]
     runs["spec"]["names"]["shortNames"] = ["gpurun"]
@@ -240,7 +244,7 @@ def test_an_upgrade_changes_the_kinds_and_no_book(cluster: Cluster, used: dict[s
     trusted = cluster.api.get(HOOK).must()["webhooks"][0]["clientConfig"]["caBundle"]
 
     said = cluster.helm("upgrade", "tenure", str(newer), "--reuse-values", "--set=replicas=3")
-    assert "Tenure 0.2.0 is upgraded: 3 operators" in said
+    assert "Tenure 99.0.0 is upgraded: 3 operators" in said
     definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/runs.rq.davidlangworthy.io"
     assert cluster.api.get(definition).must()["spec"]["names"]["shortNames"] == ["gpurun"]
     assert cluster.stateful_set()["spec"]["replicas"] == 3
@@ -249,9 +253,7 @@ def test_an_upgrade_changes_the_kinds_and_no_book(cluster: Cluster, used: dict[s
     assert is_guarded(cluster)
 
 
-def test_uninstalled_the_books_stay_and_stay_guarded(
-    cluster: Cluster, world: World, used: dict[str, dict[str, Object]]
-) -> None:
+def uninstalled_the_books_stay_and_stay_guarded(cluster: Cluster, world: World, used: Books) -> None:
     said = cluster.helm("uninstall", "tenure")
     assert "ledgerentries.rq.davidlangworthy.io" in said, "helm names what it leaves"
     gone = f"/apis/apps/v1/namespaces/{HOME}/statefulsets/tenure-operator"
@@ -269,9 +271,7 @@ def test_uninstalled_the_books_stay_and_stay_guarded(
     assert world.phase("first") == "Running", "work that runs goes on"
 
 
-def test_installed_again_it_goes_on_from_the_books(
-    cluster: Cluster, world: World, used: dict[str, dict[str, Object]]
-) -> None:
+def installed_again_it_goes_on_from_the_books(cluster: Cluster, world: World, used: Books) -> None:
     """Without its journal even: what counts is in the API server."""
     shutil.rmtree(cluster.journal)
     cluster.helm("install", "tenure", str(CHART), f"--set=image.repository={IMAGE}")
