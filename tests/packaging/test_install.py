@@ -37,6 +37,7 @@ PROGRAM = "from tenure.cli.main import tenure; import sys; sys.exit(tenure())"
 HOME = "tenure-system"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 HOOK = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/tenure"
+CLAIM = "--set=custodian.existingClaim=chain"
 BOOKS = ("ledgerentries", "ledgerheads", "leases", "reservations", "runs", "budgets")
 
 
@@ -46,7 +47,13 @@ class Cluster:
     def __init__(self, plane: ControlPlane, folder: Path) -> None:
         self.plane, self.api, self.folder = plane, plane.api, folder
         self.journal = folder / "journal"
+        self.custodian = folder / "custodian"
+        self.custodian.mkdir()
         self.metrics = ""
+        self.tools = folder / "tools"
+        self.tools.mkdir()
+        (self.tools / "tenure").write_text(f"#!{sys.executable}\n{PROGRAM.replace('; ', chr(10))}\n")
+        (self.tools / "tenure").chmod(0o755)
 
     def helm(self, *arguments: str, code: int = 0) -> str:
         environment = {**os.environ, "HOME": str(self.folder), "KUBECONFIG": str(self.plane.admin)}
@@ -83,10 +90,18 @@ class Cluster:
         self.api.get(f"/api/v1/namespaces/{HOME}/serviceaccounts/{account}").must()
         address = own_address()
         probes, webhook, metrics = free_ports(3)
-        places = {"/var/lib/tenure/journal": str(self.journal), "0.0.0.0:8080": f"127.0.0.1:{probes}",
-                  "0.0.0.0:9443": f"{address}:{webhook}", "0.0.0.0:9464": f"127.0.0.1:{metrics}"}  # fmt: skip
+        places = {
+            "/var/lib/tenure/journal": str(self.journal),
+            "/var/lib/tenure/custodian": str(self.custodian),
+            "0.0.0.0:8080": f"127.0.0.1:{probes}",
+            "0.0.0.0:9443": f"{address}:{webhook}",
+            "0.0.0.0:9464": f"127.0.0.1:{metrics}",
+        }
         self.metrics = f"http://127.0.0.1:{metrics}/metrics"
         arguments = [_replaced(each, places) for each in pod["containers"][0]["args"]]
+        for each in pod.get("initContainers", ()):
+            command = [_replaced(word, places) for word in each["command"]]
+            subprocess.run(command, env={**os.environ, "PATH": f"{self.tools}:{os.environ['PATH']}"}, check=True)
         self.plane.api.apply(slice_of(System(), address, webhook)).must()
         config = self.plane.service_account(HOME, account)
         log = self.folder / "operator.log"
@@ -154,7 +169,7 @@ def it_is_installed_and_helm_says_what_to_do_next(cluster: Cluster) -> None:
     restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
     home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME, "labels": restricted}}
     cluster.api.create(home).must()
-    values = [f"--set=image.repository={IMAGE}", "--set=networkPolicy.enabled=true"]
+    values = [f"--set=image.repository={IMAGE}", "--set=networkPolicy.enabled=true", CLAIM]
     said = cluster.helm("install", "tenure", str(CHART), *values)
     until(lambda: is_guarded(cluster), 60)
     assert f"Tenure {__version__} is installed: 2 operators, of which one decides at a time." in said
@@ -274,12 +289,14 @@ def uninstalled_the_books_stay_and_stay_guarded(cluster: Cluster, world: World, 
 def installed_again_it_goes_on_from_the_books(cluster: Cluster, world: World, used: Books) -> None:
     """Without its journal even: what counts is in the API server."""
     shutil.rmtree(cluster.journal)
-    cluster.helm("install", "tenure", str(CHART), f"--set=image.repository={IMAGE}")
+    cluster.helm("install", "tenure", str(CHART), f"--set=image.repository={IMAGE}", CLAIM)
     before = cluster.head()
-    with cluster.operator():
+    with cluster.operator() as log:
         submitted(world, "second")
         world.is_phase("second", "Running", 60)
         assert world.phase("first") == "Running"
+        assert (cluster.custodian / "operator" / "chain").exists()
+        assert "draws wait" not in log.read_text(), "the custodian outlived the journal"
     now = cluster.books()
     assert cluster.head() > before
     assert now["ledgerentries"].items() >= used["ledgerentries"].items()
