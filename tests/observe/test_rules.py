@@ -116,7 +116,9 @@ def test_every_alert_has_a_section_in_the_runbook(alert: Alert) -> None:
     )
     assert rule["annotations"]["runbook_url"] == f"{RUNBOOK}#{alert.name.lower()}"
     for word in re.findall(r"`([a-z_]+)(?:\{[^`]*\})?`", text):
-        if not word.startswith(("apiserver_", "etcd_")) and word.endswith(("_total", "_seconds", "_waiting", "_ready", "_leading", "_events", "_refused")):
+        if not word.startswith(("apiserver_", "etcd_")) and word.endswith(
+            ("_total", "_seconds", "_waiting", "_ready", "_leading", "_events", "_refused")
+        ):
             assert metric_of(word) is not None, f"{word} is no metric"
 
 
