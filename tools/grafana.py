@@ -17,7 +17,7 @@ from grafana_foundation_sdk.models import prometheus as queries
 from tenure.observe.dashboards import Dashboard, Panel, Query, scoped
 
 SOURCE = parts.DataSourceRef(type_val="prometheus", uid="${datasource}")
-HEIGHTS = {"stat": 5, "timeseries": 8, "stacked": 8, "bars": 8, "table": 8}
+HEIGHTS = {"stat": 5, "name": 5, "timeseries": 8, "stacked": 8, "bars": 8, "table": 8}
 TAG = "tenure"
 
 
@@ -75,7 +75,7 @@ def _target(query: Query, letter: str, panel: Panel) -> Any:
     made = prometheus.Dataquery().ref_id(letter).expr(scoped(query.expr)).datasource(SOURCE)
     if panel.kind == "table":
         return made.instant().format(queries.PromQueryFormat.TABLE)
-    if panel.kind in ("stat", "bars"):
+    if panel.kind in ("stat", "name", "bars"):
         made.instant()
     return made.legend_format(query.legend or panel.title)
 
@@ -91,7 +91,25 @@ def _stacked() -> Any:
 
 
 def _bars() -> Any:
-    return bargauge.Panel().orientation(looks.VizOrientation.HORIZONTAL).min(0)
+    return bargauge.Panel().orientation(looks.VizOrientation.HORIZONTAL).reduce_options(_last()).min(0)
 
 
-_KINDS = {"timeseries": _series, "stacked": _stacked, "stat": stat.Panel, "bars": _bars, "table": table.Panel}
+def _stat() -> Any:
+    return stat.Panel().graph_mode(looks.BigValueGraphMode.NONE).reduce_options(_last())
+
+
+def _name() -> Any:
+    return _stat().text_mode(looks.BigValueTextMode.NAME)
+
+
+def _table() -> Any:
+    return table.Panel().show_header(True)
+
+
+def _last() -> Any:
+    return common.ReduceDataOptions().calcs(["lastNotNull"])
+
+
+_KINDS = {
+    "timeseries": _series, "stacked": _stacked, "stat": _stat, "name": _name, "bars": _bars, "table": _table,
+}  # fmt: skip

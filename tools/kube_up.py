@@ -101,7 +101,13 @@ def _operator(folder: Path, plane: ControlPlane) -> Program | None:
     _tell(f"tenure operator, as {SYSTEM}/{ACCOUNT}")
     plane.namespace(SYSTEM)
     (port,) = free_ports(1)
-    command = [*_tenure(), "operator", f"--journal={folder / 'operator'}", f"--probes=127.0.0.1:{port}"]
+    command = [
+        *_tenure(),
+        "operator",
+        f"--journal={folder / 'operator'}",
+        f"--probes=127.0.0.1:{port}",
+        "--log-format=console",
+    ]
     environment = _environment(plane.service_account(SYSTEM, ACCOUNT))
     log = plane.folder / "tenure-operator.log"
     operator = Program("tenure-operator", command, log, outlive=True, environment=environment)

@@ -8,7 +8,7 @@ is lowered below use. Then whatever stands in a dashboard or a rule is asked, as
 import json
 import re
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +63,8 @@ HAPPENED = {
 class Life:
     """The world after all of that, and who watches it."""
 
-    def __init__(self, plane: ControlPlane, folder: Path, prometheus: Prometheus, port: int) -> None:
-        self.plane, self.folder, self.prometheus, self.port = plane, folder, prometheus, port
+    def __init__(self, plane: ControlPlane, folder: Path, prometheus: Prometheus) -> None:
+        self.plane, self.folder, self.prometheus = plane, folder, prometheus
 
     def value(self, expr: str) -> float:
         return max((value for _, value in self.prometheus.query(expr)), default=-1.0)
@@ -72,26 +72,29 @@ class Life:
 
 @pytest.fixture(scope="module")
 def life(programs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Life]:
+    """Two operators, of which one leads; Prometheus scrapes both."""
     prometheus = prometheus_programs()["prometheus"]
     folder = tmp_path_factory.mktemp("life")
-    (metrics, probes) = free_ports(2)
     notify = folder / "notify.yaml"
     notify.write_text(json.dumps({"kind": "Notify", "receivers": [{"name": "log", "file": "events.jsonl"}]}))
-    flags = ["--metrics", f"127.0.0.1:{metrics}", "--probes", f"127.0.0.1:{probes}", "--notify", str(notify)]
+    ports = free_ports(3)
+    targets = [f"127.0.0.1:{port}" for port in ports[:2]]
     with (
         ControlPlane.started(folder, programs) as plane,
         Kwok.started(programs["kwok"], plane.admin, folder),
     ):
         installed(plane, guarded=True)
         furnished(plane)
-        with process(plane, folder / "operator", *flags):
-            until(lambda: asked(probes, "/readyz") == 200, 60)
-            target = f"127.0.0.1:{metrics}"
-            with Prometheus.started(prometheus, folder, target=target, rules=RULES) as watching:
-                life = Life(plane, folder, watching, metrics)
-                until(lambda: life.value("sum(gpus_capacity)") == 48)
-                lived(plane)
-                yield life
+        leading = ["--probes", f"127.0.0.1:{ports[2]}", "--notify", str(notify)]
+        with ExitStack() as running:
+            running.enter_context(process(plane, folder / "a", "--elect", "--metrics", targets[0], *leading))
+            until(lambda: asked(ports[2], "/readyz") == 200 and "leading" in (folder / "a" / "log").read_text(), 60)
+            running.enter_context(process(plane, folder / "b", "--elect", "--metrics", targets[1]))
+            watching = running.enter_context(Prometheus.started(prometheus, folder, targets=targets, rules=RULES))
+            life = Life(plane, folder, watching)
+            until(lambda: life.value("sum(gpus_capacity)") == 48 and life.value("count(controller_ready)") == 2, 60)
+            lived(plane)
+            yield life
 
 
 def furnished(plane: ControlPlane) -> None:
@@ -203,6 +206,14 @@ def test_every_expression_of_a_dashboard_has_an_answer(life: Life, one: Dashboar
     answered(life, asked)
 
 
+def test_what_two_operators_show_adds_up_to_one_fleet(life: Life) -> None:
+    """Only the leader shows the state; the other shows that it stands by."""
+    assert sorted(value for _, value in life.prometheus.query("controller_leading")) == [0, 1]
+    assert [value for _, value in life.prometheus.query("sum by (instance) (controller_ready)")] == [1, 1]
+    assert life.value("sum(gpus_capacity)") == 40, "48 less the machine that was fenced"
+    assert life.value("count(sum by (instance) (leases_open))") == 1
+
+
 def test_the_choice_of_an_installation_has_something_to_choose(life: Life) -> None:
     assert {labels["job"] for labels, _ in life.prometheus.query("controller_ready")} == {"tenure"}
 
@@ -258,10 +269,10 @@ def test_what_happened_is_told_as_events_of_the_cluster(life: Life) -> None:
 
 
 def test_the_log_is_json_and_tells_every_entry_with_its_hash(life: Life) -> None:
-    log = life.folder / "operator" / "log"
+    log = life.folder / "a" / "log"
     records = [json.loads(line) for line in log.read_text().splitlines()]
     hashes = {one["entry"]: one["hash"] for one in records if "entry" in one}
-    with Ledger.open(life.folder / "operator" / "journal" / "journal.db", readonly=True) as ledger:
+    with Ledger.open(life.folder / "a" / "journal" / "journal.db", readonly=True) as ledger:
         links = {link.entry.seq: link.hash for link in ledger.links()}
     assert hashes.items() <= links.items()
     assert sorted(hashes) == list(range(min(hashes), max(hashes) + 1)), "no gap"

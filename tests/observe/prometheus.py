@@ -21,19 +21,19 @@ Sample = tuple[dict[str, str], float]
 
 
 class Prometheus:
-    """One that scrapes a target every second."""
+    """One that scrapes its targets every second."""
 
     def __init__(self, port: int) -> None:
         self._address = f"http://127.0.0.1:{port}"
 
     @classmethod
     @contextmanager
-    def started(cls, program: Path, folder: Path, *, target: str, rules: Path) -> Iterator[Prometheus]:
+    def started(cls, program: Path, folder: Path, *, targets: list[str], rules: Path) -> Iterator[Prometheus]:
         (port,) = free_ports(1)
         config = {
             "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
             "rule_files": [str(rules)],
-            "scrape_configs": [{"job_name": "tenure", "static_configs": [{"targets": [target]}]}],
+            "scrape_configs": [{"job_name": "tenure", "static_configs": [{"targets": targets}]}],
         }
         (folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
         command = [
@@ -44,7 +44,7 @@ class Prometheus:
         process.start()
         try:
             found = cls(port)
-            until(lambda: found.query("up == 1"), 60)
+            until(lambda: len(found.query("up == 1")) == len(targets), 60)
             yield found
         finally:
             process.stop()

@@ -49,6 +49,16 @@ def test_the_file_shows_every_panel_with_its_expressions(one: Dashboard) -> None
 
 
 @pytest.mark.parametrize("one", DASHBOARDS, ids=lambda one: one.name)
+def test_nothing_is_left_for_grafana_to_guess(one: Dashboard) -> None:
+    shown = read(one.name)
+    assert "null" not in json.dumps(shown["panels"])
+    for panel in shown["panels"]:
+        assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+        assert panel["fieldConfig"]["defaults"]["unit"]
+        assert [target["refId"] for target in panel["targets"]] == list("ABCDEFGH"[: len(panel["targets"])])
+
+
+@pytest.mark.parametrize("one", DASHBOARDS, ids=lambda one: one.name)
 def test_panels_stand_side_by_side_and_never_upon_one_another(one: Dashboard) -> None:
     taken: set[tuple[int, int]] = set()
     for panel in read(one.name)["panels"]:

@@ -78,7 +78,7 @@ def test_up_writes_records_of_exactly_what_the_ledger_holds(tmp_path: Path) -> N
     done = finish(spawn("tenure", "up", str(fleet), "--until-idle", "--log-format", "json"))
     assert (done.code, done.err) == (0, "")
     found = [json.loads(one) for one in done.out.splitlines()]
-    assert [one["event"] for one in found if "entry" not in one] == ["Process", "Process"]
+    assert {one["event"] for one in found if "entry" not in one} == {"Process"}
     with Ledger.open(fleet, readonly=True) as ledger:
         links = list(ledger.links(after=before))
     assert {one["entry"]: one["hash"] for one in found if "entry" in one} == {one.entry.seq: one.hash for one in links}
@@ -104,7 +104,8 @@ def test_people_get_lines_unless_they_ask_for_records(tmp_path: Path) -> None:
     assert done.code == 2
     assert "--log-format" in done.err
     done = finish(spawn("tenure", "up", str(fleet), "--until-idle"))
-    assert done.out.startswith("driving ")
+    assert "idle: nothing runs" in done.out
+    assert "{" not in done.out
 
 
 def test_what_libraries_log_takes_the_same_shape(capsys: pytest.CaptureFixture[str]) -> None:

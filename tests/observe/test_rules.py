@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 
@@ -28,6 +30,13 @@ _LANGUAGE = {
 @pytest.fixture(scope="module")
 def promtool() -> Path:
     return prometheus_programs()["promtool"]
+
+
+@cache
+def written() -> dict[str, Any]:
+    """The cases of promtool."""
+    found: dict[str, Any] = yaml.load(CASES.read_text(), yaml.CSafeLoader)
+    return found
 
 
 def told(*command: object) -> str:
@@ -51,7 +60,7 @@ def test_promtool_notices_a_rule_that_is_wrong(promtool: Path, tmp_path: Path) -
         for rule in group["rules"]:
             rule["expr"] = rule["expr"].replace("< 1", "< 0").replace("> 0", ">= 0")
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rules))
-    cases = yaml.safe_load(CASES.read_text()) | {"rule_files": ["rules.yaml"]}
+    cases = written() | {"rule_files": ["rules.yaml"]}
     (tmp_path / "cases.yaml").write_text(yaml.safe_dump(cases))
     done = subprocess.run(
         [promtool, "test", "rules", tmp_path / "cases.yaml"], capture_output=True, text=True, check=False
@@ -63,7 +72,7 @@ def test_promtool_notices_a_rule_that_is_wrong(promtool: Path, tmp_path: Path) -
 def cases() -> dict[str, list[bool]]:
     """For each alert, whether each case of it expects it to fire."""
     found: dict[str, list[bool]] = defaultdict(list)
-    for test in yaml.safe_load(CASES.read_text())["tests"]:
+    for test in written()["tests"]:
         for one in test.get("alert_rule_test", ()):
             found[one["alertname"]].append(bool(one["exp_alerts"]))
     return found
@@ -77,7 +86,7 @@ def test_every_alert_is_shown_silent_and_firing(alert: Alert) -> None:
 @pytest.mark.parametrize("name", [one.name for one in RECORDINGS])
 def test_every_recording_is_tested(name: str) -> None:
     used = [alert for alert in alerts() if name in alert.quantity]
-    asked = [case["expr"] for test in yaml.safe_load(CASES.read_text())["tests"]
+    asked = [case["expr"] for test in written()["tests"]
              for case in test.get("promql_expr_test", ())]  # fmt: skip
     later = [one.name for one in RECORDINGS if name in one.expr]
     assert used or name in asked or set(later) & set(asked)
@@ -107,8 +116,26 @@ def test_every_alert_has_a_section_in_the_runbook(alert: Alert) -> None:
     )
     assert rule["annotations"]["runbook_url"] == f"{RUNBOOK}#{alert.name.lower()}"
     for word in re.findall(r"`([a-z_]+)(?:\{[^`]*\})?`", text):
-        if word.endswith(("_total", "_seconds", "_waiting", "_ready", "_leading", "_events", "_refused")):
+        if not word.startswith(("apiserver_", "etcd_")) and word.endswith(
+            ("_total", "_seconds", "_waiting", "_ready", "_leading", "_events", "_refused")
+        ):
             assert metric_of(word) is not None, f"{word} is no metric"
+
+
+def test_the_runbook_names_commands_that_exist() -> None:
+    from tenure.cli.main import runs, server
+
+    text = (ROOT / RUNBOOK).read_text()
+    found = re.findall(r"(kubectl runs|tenure) ((?:[a-z][a-z-]+ ?)+)", " ".join(text.split()))
+    assert len(found) > 25
+    for program, words in found:
+        group: Any = runs if program == "kubectl runs" else server
+        context = click.Context(group)
+        for word in words.split():
+            if not isinstance(group, click.Group):
+                break
+            group = group.get_command(context, word)
+            assert group is not None, f"{program} {words}"
 
 
 def test_the_runbook_speaks_of_no_alert_that_is_gone() -> None:

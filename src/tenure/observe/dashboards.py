@@ -14,7 +14,7 @@ from msgspec import Struct
 from tenure.observe.rules import RECORDINGS
 from tenure.observe.table import METRICS
 
-Kind = Literal["timeseries", "stacked", "stat", "bars", "table"]
+Kind = Literal["timeseries", "stacked", "stat", "name", "bars", "table"]
 WINDOW = "$__rate_interval"
 
 
@@ -74,8 +74,10 @@ FLEET = Dashboard("fleet", "Tenure: fleet map", "Which GPUs there are, who is on
     Panel("Share of free room that is not scattered", "bars", (
         _q("min by (flavor, size) (tenure:slots_fit:ratio)", "{{flavor}} x{{size}}"),), "percentunit",
           about="1: what is free lies together. Less: it is scattered over domains."),
-    Panel("Runs by phase", "stacked", (_q("sum by (phase) (runs)", "{{phase}}"),)),
-    Panel("Open leases", "stacked", (_q("sum by (role) (leases_open)", "{{role}}"),)),
+    Panel("Free GPUs by place", "stacked", (
+        _q('sum by (flavor, region, cluster) (slots_fit{size="1"})', "{{flavor}} {{region}}/{{cluster}}"),), width=8),
+    Panel("Runs by phase", "stacked", (_q("sum by (phase) (runs)", "{{phase}}"),), width=8),
+    Panel("Open leases", "stacked", (_q("sum by (role) (leases_open)", "{{role}}"),), width=8),
 ))  # fmt: skip
 
 QUEUE = Dashboard("queue", "Tenure: queue and forecasts", "Who waits, for how long, when the next start is planned, "
@@ -172,9 +174,9 @@ SPARES = Dashboard("spares", "Tenure: spares and failures", "What stands by for 
 
 CONTROLLER = Dashboard("controller", "Tenure: controller health", "Whether the driver or the operators decide, how "
                        "fast, and how they get on with the ledger, the API server and receivers of notifications.", (
-    Panel("Ready", "stat", (_q("min by (instance) (controller_ready)", "{{instance}}"),), width=6),
-    Panel("Leads", "stat", (_q("max by (instance) (controller_leading)", "{{instance}}"),), width=6),
-    Panel("Version", "stat", (_q("max by (instance, version) (tenure_build_info)", "{{version}}"),), width=6),
+    Panel("Ready", "stat", (_q("min by (instance) (controller_ready)", "{{instance}}"),), "bool_yes_no", 6),
+    Panel("Leads", "stat", (_q("max by (instance) (controller_leading)", "{{instance}}"),), "bool_yes_no", 6),
+    Panel("Version", "name", (_q("max by (instance, version) (tenure_build_info)", "{{version}}"),), width=6),
     Panel("Entry", "stat", (_q("max(ledger_head)"),), width=6),
     Panel("Decisions take", "timeseries", (
         _q(_quantile("0.5", "decision_seconds"), "half of them"),

@@ -32,7 +32,7 @@ smallest count as `other` if tenants have a say in their labels, and else the la
 
 _RECORDED = """## Recorded
 
-Prometheus computes these when it is given [deploy/alerts/tenure.rules.yaml](../../deploy/alerts/tenure.rules.yaml)."""
+Prometheus computes these when it is given `deploy/alerts/tenure.rules.yaml`."""
 _ALERTS = """## Alerts
 
 In the same file. Each has its section in the [runbook](../operate/runbook.md)."""

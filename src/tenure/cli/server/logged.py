@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tenure.observe.otel import Traces
 
 Format = Literal["console", "json"]
+LOG_FORMAT = "TENURE_LOG_FORMAT"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -38,8 +39,8 @@ def log_options(default: str) -> Callable[[F], F]:
             help="Send a span for each decision, by OpenTelemetry and its own variables (OTEL_EXPORTER_OTLP_ENDPOINT).",
         )(command)  # fmt: skip
         return click.option(
-            "--log-format", "log_format", type=click.Choice(["console", "json"]), envvar="TENURE_LOG_FORMAT",
-            help=f"Lines for people, or one JSON record a line. Left out: TENURE_LOG_FORMAT, or {default}.",
+            "--log-format", "log_format", type=click.Choice(["console", "json"]), envvar=LOG_FORMAT,
+            help=f"Lines for people, or one JSON record a line. Left out: {default}.",
         )(command)  # fmt: skip
 
     return added
