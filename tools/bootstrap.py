@@ -3,7 +3,7 @@
 
 Compiled modules cannot be imported from within a file. So the first call unpacks what this Python needs into a folder
 of the user's cache, named after the build; whatever is there under that name is whole. Later calls find it there.
-Called by the name `tenure`, the same file is that program.
+The same file is every program of Tenure: which one is meant is told by the name it is called by, through a link.
 """
 
 import os
@@ -15,6 +15,7 @@ import zipfile
 
 BUILD, SYSTEM, VERSION = "@BUILD@", "@SYSTEM@", "@VERSION@"
 PYTHONS = "@PYTHONS@".split()
+PROGRAMS = dict(pair.split("=") for pair in "@PROGRAMS@".split())
 OLD_DAYS = 30
 
 
@@ -41,8 +42,7 @@ def run():
         from tenure.cli import main as programs
     except ImportError as error:
         return refuse("it cannot be loaded here (%s): this file is for %s" % (error, SYSTEM))
-    name = os.path.basename(sys.argv[0])
-    return programs.tenure() if name.startswith("tenure") else programs.kubectl_runs()
+    return getattr(programs, PROGRAMS.get(os.path.basename(sys.argv[0]), "kubectl_runs"))()
 
 
 def cache():

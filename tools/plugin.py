@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import tomllib
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -175,11 +176,14 @@ def _common(trees: Mapping[str, Mapping[str, bytes]]) -> dict[str, bytes]:
 def beginning(system: System, pythons: tuple[str, ...], parts: Mapping[str, bytes]) -> bytes:
     """What runs first, told what it is part of."""
     digest = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts.values()))
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    programs = " ".join(f"{name}={place.removeprefix('tenure.cli.main:')}" for name, place in scripts.items())
     facts = {
         "BUILD": digest.hexdigest()[:16],
         "SYSTEM": system.name,
         "VERSION": version(),
         "PYTHONS": " ".join(pythons),
+        "PROGRAMS": programs,
     }
     text = (ROOT / "tools" / "bootstrap.py").read_text()
     for name, value in facts.items():

@@ -5,11 +5,10 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 from typing import NamedTuple
-
-import pytest
 
 from tests.tidy.repository import ROOT
 
@@ -99,6 +98,17 @@ def test_what_is_copied_is_enough_to_build(tmp_path: Path) -> None:
         assert "tenure = tenure.cli.main:tenure" in content.read(scripts).decode()
 
 
-@pytest.mark.parametrize("module", ["aiohttp", "cryptography", "prometheus-client", "msgspec"])
-def test_what_the_operator_imports_is_pinned_for_the_image(module: str) -> None:
-    assert re.search(rf"(?m)^{module}==", (ROOT / "requirements" / "kube.txt").read_text())
+def test_the_image_has_what_the_tests_had() -> None:
+    """The same versions, and everything that the extras name which an operator can use."""
+    kube, dev = (_pinned(name) for name in ("kube.txt", "dev.txt"))
+    assert kube.items() <= dev.items()
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    wanted = {re.split(r"[^\w.-]", each)[0].lower() for name in ("kube", "metrics", "nvml") for each in extras[name]}
+    assert wanted <= set(kube)
+
+
+def _pinned(name: str) -> dict[str, str]:
+    text = (ROOT / "requirements" / name).read_text()
+    found = re.findall(r"(?m)^([A-Za-z0-9][\w.-]*)==(\S+)(?: ; .*?)? \\\n +--hash=sha256:[0-9a-f]{64}", text)
+    assert len(found) == len(re.findall(r"(?m)^[A-Za-z0-9]", text)), "each is exact, and has a hash"
+    return dict(found)

@@ -89,7 +89,7 @@ def test_kustomize_works_as_written(programs: dict[str, Path], tmp_path: Path) -
 
 
 def test_the_readme_says_the_same() -> None:
-    (command,) = re.findall(r"^helm install .*$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    (command,) = re.findall(r"^ +(helm install .*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
     assert command in SECTIONS["With helm"]
 
 

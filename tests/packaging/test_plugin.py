@@ -5,6 +5,7 @@ import hashlib
 import subprocess
 import sys
 import tarfile
+import tomllib
 import venv
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +19,7 @@ from tests.tidy.repository import ROOT
 from tools import plugin
 
 SYSTEM = plugin.here()
+SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
 
 
 class Machine:
@@ -61,6 +63,18 @@ def test_it_runs_with_python_alone_and_unpacks_once(machine: Machine) -> None:
     inode = folder.stat().st_ino
     assert machine.run(plugin.NAME, "version").stdout == first.stdout
     assert (machine.kept, folder.stat().st_ino) == ([kept], inode)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_by_its_name_it_is_each_of_the_programs(machine: Machine, name: str) -> None:
+    """Whatever a virtual environment would have in its bin."""
+    if name != plugin.NAME:
+        machine.link(name, machine.bin / plugin.NAME)
+    text = plugin.beginning(SYSTEM, (PYTHON,), {}).decode()
+    assert f"{name}={SCRIPTS[name].rpartition(':')[2]}" in text
+    done = machine.run(name, "--help")
+    assert "Traceback" not in done.stderr
+    assert "cannot be loaded" not in done.stderr
 
 
 def test_it_works_on_a_fleet(machine: Machine) -> None:
