@@ -18,7 +18,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 from pathlib import Path
 
@@ -135,8 +134,7 @@ def _source(archive: Path, folder: Path) -> None:
         ["git", "archive", f"--prefix={folder.name}/", "HEAD"], cwd=ROOT, capture_output=True, check=True
     ).stdout
     archive.write_bytes(gzip.compress(plain, mtime=0))
-    with tarfile.open(archive) as found:
-        found.extractall(folder.parent, filter="data")
+    subprocess.run(["tar", "--extract", "--file", str(archive.resolve())], cwd=folder.parent, check=True)
 
 
 def _wheel(source: Path, into: Path) -> None:
