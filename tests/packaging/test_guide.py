@@ -41,7 +41,12 @@ class Administrator(Reader):
         return "".join(self.done(block) for block in blocks)
 
     def done(self, block: str) -> str:
-        done: subprocess.CompletedProcess[str] = self.run(block)
+        try:
+            done: subprocess.CompletedProcess[str] = self.run(block)
+        except subprocess.TimeoutExpired as late:
+            said = b"".join(part for part in (late.stdout, late.stderr) if isinstance(part, bytes)).decode()
+            state = self.plane.kubectl("get", "namespaces,crd", "-o", "json", check=False).stdout
+            raise AssertionError(f"this does not end:\n{block}\nit said: {said}\nthere are: {state[-8000:]}") from late
         assert done.returncode == 0, f"{block}\n{done.stdout}{done.stderr}"
         return done.stdout
 
