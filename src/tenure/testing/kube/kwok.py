@@ -176,12 +176,10 @@ conditions:
 - {type: Ready, status: "True", reason: KubeletReady, lastTransitionTime: {{ Now | Quote }}}
 """
 
-_WHEN = f'{{{{ $now := or (index (or .metadata.annotations dict) "{AT}") Now }}}}'
+_WHEN = f'{{{{ $now := or (index (or .metadata.annotations dict) "{AT}") Now }}}}\n'
 
 _RUNS = (
-    f"""\
-{_WHEN}
-"""
+    _WHEN
     + """\
 phase: Running
 startTime: {{ $now | Quote }}
@@ -212,8 +210,7 @@ message: the kubelet refused the pod
 
 def _ended(phase: str, code: str, reason: str) -> str:
     return f"""\
-{_WHEN}
-{{{{ $root := . }}}}
+{_WHEN}{{{{ $root := . }}}}
 phase: {phase}
 conditions:
 - {{type: Ready, status: "False", reason: Pod{reason}, lastTransitionTime: {{{{ $now | Quote }}}}}}
