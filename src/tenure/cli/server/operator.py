@@ -180,8 +180,10 @@ def _custodians(store: KubeStore, folders: tuple[Path, ...], *, given: bool) -> 
 
 
 def _chores(operator: Operator, store: KubeStore, *, archive: Path | None, keep: int | None) -> Iterator[Chore]:
-    """Look after the admission policies, and move what is old."""
+    """Look after the admission policies and the taint of nodes, and move what is old."""
     from tenure.kube.guard import inspect
+    from tenure.kube.machines import is_open
+    from tenure.kube.machines import told as open_nodes
     from tenure.kube.operator import Chore, clock
     from tenure.kube.retention import Retention
     from tenure.kube.system import System
@@ -190,6 +192,9 @@ def _chores(operator: Operator, store: KubeStore, *, archive: Path | None, keep:
 
     def guard() -> None:
         found = {one.sentence() for one in operator.io.run(inspect(operator.client, System()))}
+        resource = operator.home.state.policy.gpu_resource
+        nodes = [one for one in operator.caches["Node"].values() if is_open(one, resource)]
+        found |= {open_nodes(str(one["metadata"]["name"]) for one in nodes)} - {""}
         for sentence in sorted(found - told):
             _say(sentence)
         told.clear()
