@@ -57,9 +57,11 @@ _CROWDED = 10.0
 
 
 class History(Protocol):
-    """What the ledger keeps of reservations."""
+    """What the ledger keeps of reservations: see ``KubeStore.promises``."""
 
-    def reservation_history(self) -> Iterable[tuple[Reservation, Froze | Resolved | None]]: ...
+    def promises(
+        self, *, since: Instant | None, also: Iterable[str] = ()
+    ) -> Iterable[tuple[Reservation, Froze | Resolved | None]]: ...
 
 
 class Materialiser:
@@ -160,12 +162,17 @@ class Materialiser:
         for kind, key in marks:
             (self._runs if kind == "Run" else self._budgets).setdefault(key, 0.0) if kind in ("Run", "Budget") else None
 
-    def resync(self, state: State, history: History) -> None:
-        """Compare everything: at the beginning, and after the state was built anew; closed leases in ``compare``."""
+    def resync(self, state: State, history: History, *, since: Instant | None = None) -> None:
+        """Compare everything: at the beginning, and after the state was built anew; closed leases in ``compare``.
+
+        What was over before ``since`` may have been retired: it is not made again.
+        """
         self._runs = dict.fromkeys((*state.runs, *self._caches["Run"].keys()), 0.0)
         self._budgets = dict.fromkeys((*state.budgets, *self._caches["Budget"].keys()), 0.0)
         self._books.resync(state)
-        for fact, resolution in history.reservation_history():
+        promised = self._caches["Reservation"]
+        standing = [key for key in list(promised.keys()) if not _is_over(promised.get(key))]
+        for fact, resolution in history.promises(since=since, also=standing):
             self._reserved[fact.key] = fact
             if resolution is not None:
                 self._resolved[fact.key] = resolution
@@ -332,6 +339,10 @@ def _finalizers(item: Object, *, present: bool) -> list[Object] | None:
     wanted = [*(known or ()), FINALIZER] if present else [one for one in known or () if one != FINALIZER]
     path = "/metadata/finalizers"
     return [{"op": "test", "path": path, "value": known}, {"op": "add", "path": path, "value": wanted}]
+
+
+def _is_over(item: Object | None) -> bool:
+    return item is not None and (item.get("status") or {}).get("state") in OVER
 
 
 def _run_of(item: Object | None) -> str:

@@ -64,7 +64,7 @@ class Options(Struct, frozen=True, kw_only=True):
     """Whether pods get their node by the Binding subresource, instead of being created with it."""
     start_timeout: Micros = START_TIMEOUT
     keep: Micros | None = None
-    """How long closed leases stay in the API server; None for ever."""
+    """How long closed leases and reservations that are over stay in the API server; None for ever."""
     hold: float = HOLD_SECONDS
     simulated: bool = False
     """Take what only the simulator may have: a draw's secret, runs without a template."""
@@ -261,7 +261,7 @@ class Operator:
     def _compare_all(self, now: Instant) -> None:
         """Compare everything that is there with everything that should be: once, at the beginning."""
         self.intake.mark_all(self.home.state)
-        self.materialiser.resync(self.home.state, self.store)
+        self.materialiser.resync(self.home.state, self.store, since=self._kept_since(now))
         self._list_closed()
         self._followed = self.home.seq
         self._entries.clear()
@@ -281,9 +281,14 @@ class Operator:
         except ApiError:
             self._list_closed()
             raise
-        since = None if self.options.keep is None else now - self.options.keep
-        missing = self.store.ledger.closed_leases(since=since, but=closed)
+        missing = self.store.ledger.closed_leases(since=self._kept_since(now), but=closed)
         self.materialiser.compare((row.lease, row.end, row.closure) for row in missing)
+
+    def _kept_since(self, now: Instant) -> Instant | None:
+        """What was over before then may have left the API server for good, by our policy or an earlier one."""
+        archived = self.store.spec.archived
+        ends = [] if archived is None else [archived.at]
+        return max([*ends, *([] if self.options.keep is None else [now - self.options.keep])], default=None)
 
     def _decide(self, now: Instant) -> None:
         batch = self.intake.collect(self.home.state)

@@ -51,7 +51,12 @@ RETIRE_SECONDS = 1.0
 @click.option("--elect", is_flag=True, help="Decide only while elected as leader, where several operators run.")
 @click.option("--probes", metavar="HOST:PORT", help="Answer /livez and /readyz there.")
 @click.option("--webhook", metavar="HOST:PORT", help="Answer the API server there: defaults, and errors in full.")
-@click.option("--archive", type=_FOLDER, metavar="FOLDER", help="Where old entries and closed leases are moved to.")
+@click.option(
+    "--archive",
+    type=_FOLDER,
+    metavar="FOLDER",
+    help="Where old entries are moved to; leases and reservations that are over go with them.",
+)
 @click.option("--keep", metavar="DURATION", default="720h", show_default=True,
               help="How long they stay in the API server; needs --archive.")  # fmt: skip
 @click.option("--start-timeout", metavar="DURATION", default="10m", show_default=True,
