@@ -21,6 +21,7 @@ from tenure.kube.store import KubeStore
 from tenure.kube.system import System
 from tenure.shell.custodian import SimulatedCustodian
 from tenure.testing.kube import ControlPlane, until
+from tenure.testing.kube.waiting import PATIENCE
 
 Object = dict[str, Any]
 FLEET = "test-fleet"
@@ -87,7 +88,7 @@ class Running:
         self.store.close()
         self.io.close()
 
-    def settled(self, seconds: float = 20.0) -> None:
+    def settled(self, seconds: float = PATIENCE) -> None:
         """Wait until nothing is left to be written, for a moment."""
         deadline = time.monotonic() + seconds
         quiet = 0
