@@ -456,12 +456,14 @@ def test_a_cluster_on_its_way(new_plane: Callable[[], ControlPlane], tmp_path: P
     archived(plane, tmp_path)
     assert home.call("list", "-A", "-o", "name").out == "rai/early\n"  # this copy had them before
     other = cluster_home(plane, plane.admin, tmp_path / "other")
-    told = other.call("list", "-A")
+    assert other.call("list", "-A", "-o", "name").out == "rai/early\n"  # that the API server tells
+    told = other.call("explain", "rai/early")
     assert (told.code, told.out) == (6, "")
     assert told.err.startswith("error: ArchiveNeeded: Entries up to ")
-    assert "next: name the folder of the archive with --archive" in told.err
-    told = other.call("list", "-A", "-o", "name", "--archive", str(tmp_path / "archive"))
-    assert (told.code, told.out) == (0, "rai/early\n")
+    assert "next: once, name the operator's --archive folder or a copy of it: --archive FOLDER" in told.err
+    told = other.call("explain", "rai/early", "--archive", str(tmp_path / "archive"))
+    assert told.code == 0, told.err
+    assert other.call("explain", "rai/early").code == 0, "once: it has them now"
     (copy,) = (tmp_path / "cache").glob("*/ledger.db")
     with Ledger.open(copy) as ledger, ledger.write() as tx:  # as if the API server had known more once
         head = tx.append(at=ledger.head.at, cause="lost", facts=()).seq

@@ -47,6 +47,8 @@ def opened(io: IO, client: Client, archive: Path | None) -> tuple[Copy | None, E
         cause = refused.__cause__
         if refused.code is Code.NotAllowed and isinstance(cause, ApiError) and cause.code == 403:
             return None, unreadable(cause)
+        if refused.code is Code.ArchiveNeeded:  # the cluster is well; who only submits need not know its past
+            return None, from_store(refused, folder=folder)
         raise from_store(refused, folder=folder) from refused
     except LedgerRefused as refused:
         step = f"it is only a copy: remove {folder} and try again"
