@@ -84,6 +84,30 @@ def test_a_notice_without_news_is_no_fact() -> None:
     assert len(found.fleet.entries) == count
 
 
+def test_a_run_of_which_only_the_status_changed_is_not_judged_again() -> None:
+    """Its owner came from the namespace, and other defaults from the engine: it still says what is known."""
+    found = cluster()
+    width = {"minTotalGPUs": 8, "maxTotalGPUs": 16, "stepGPUs": 8}
+    item = run("train", 8, namespace="lab", malleable=width)
+    del item["spec"]["owner"]
+    found.put(item)
+    assert [type(event) for event in found.turn()] == [Apply]
+    assert found.fleet.state.runs["lab/train"].run.spec.owner == "org:lab"
+    found.put({**item, "status": {"phase": "Running"}})
+    assert found.turn() == []
+    labelled = {**item, "metadata": {**item["metadata"], "labels": {"team": "a"}}}
+    found.put(labelled)
+    assert [type(event) for event in found.turn()] == [Apply]
+    assert found.fleet.state.runs["lab/train"].run.metadata.labels == {"team": "a"}
+    wrong = {**labelled, "spec": {**item["spec"], "resources": {**item["spec"]["resources"], "gpuType": "H200"}}}
+    found.put(wrong)
+    found.turn()
+    assert ("Run", "lab/train") in found.intake.refused
+    found.put(labelled)
+    assert found.turn() == []
+    assert not found.intake.refused, "it says again what is known"
+
+
 def test_uids_and_times_of_creation_are_the_api_servers() -> None:
     found = cluster()
     item = run("train", 8, namespace="lab")

@@ -23,9 +23,11 @@ import msgspec
 from msgspec import Struct
 
 from tenure.api.decode import read_policy
+from tenure.api.defaults import default
 from tenure.api.errors import FieldError
 from tenure.api.meta import OWNER_ANNOTATION
 from tenure.api.policy import Policy
+from tenure.api.run import Run
 from tenure.engine import Apply, Delete, Event, Resolve, SetPolicy, State
 from tenure.engine.intake import Applied
 from tenure.engine.topology import label_keys
@@ -202,9 +204,21 @@ class Intake:
             if not row.life.deleting:
                 yield Delete(kind="Run", name=name, namespace=namespace)
         elif item is not None and not leaving:
-            yield from self._read("Run", key, item)
+            for found in self._read("Run", key, item):
+                if row is not None and not row.life.deleting and self._is_known(found, row.run):
+                    self._accept(("Run", key))
+                else:
+                    yield found
             return
         self._accept(("Run", key))
+
+    def _is_known(self, found: Applied, known: Run) -> bool:
+        """Whether a Run says what the engine knows: of most that changed, only the status did, which we wrote."""
+        assert isinstance(found, Run)
+        item = self.caches["Namespace"].get(found.metadata.namespace)
+        wanted = default(found, namespace=None if item is None else to_namespace(item))
+        old, new = known.metadata, wanted.metadata
+        return wanted.spec == known.spec and (old.labels, old.annotations) == (new.labels, new.annotations)
 
     def _is_going(self, namespace: str) -> bool:
         item = self.caches["Namespace"].get(namespace)

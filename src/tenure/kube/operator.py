@@ -229,7 +229,8 @@ class Operator:
             self.home.handle(now=self.home.state.now)  # what is stored is what counts
             self._lost = False
         self._take_news()
-        if self._followed is None:
+        first = self._followed is None
+        if first:
             self._compare_all(now)
             for beacon, root in self._roots:
                 self._handle(Publish(beacon, root))
@@ -239,6 +240,8 @@ class Operator:
             if not self._follow() and not self.intake.waiting:
                 break
         self._show(now)
+        if first:
+            self._list_closed()
         self.turned = time.monotonic()
 
     def _take_news(self) -> None:
@@ -262,12 +265,12 @@ class Operator:
         """Compare everything that is there with everything that should be: once, at the beginning."""
         self.intake.mark_all(self.home.state)
         self.materialiser.resync(self.home.state, self.store, since=self._kept_since(now))
-        self._list_closed()
         self._followed = self.home.seq
         self._entries.clear()
 
     def _list_closed(self) -> None:
-        """Begin to read which leases are closed. They may be very many, and no decision rests on them."""
+        """Begin to read which leases are closed. They may be very many, and no decision rests on them or waits for
+        the API server to tell them."""
         self._closed = self.io.start(names(self.client, LEASES, fields=CLOSED))
         self._closed.add_done_callback(lambda done: self.bell.ring())
 

@@ -135,7 +135,7 @@ def _connected(kubeconfig: Path | None, context: str | None) -> Iterator[tuple[I
     except NoAccess as error:
         raise Trouble(str(error), next_step="name a kubeconfig with --kubeconfig", exit=Exit.NOT_FOUND) from error
     with IO() as io:
-        client = Client(access)
+        client = Client(access, compressed=False)  # who lists everything is not far away
         try:
             yield io, client
         finally:
@@ -167,9 +167,8 @@ def _custodians(store: KubeStore, folders: tuple[Path, ...], *, given: bool) -> 
     """Those that were named, or the operator's own, made if the ledger knows none at all."""
     from tenure.custodian import Status
     from tenure.embedded.custodians import make_operator, open_folders
-    from tenure.shell.home import rebuild
 
-    known = rebuild(store)[0].roots
+    known = store.ledger.beacons(store.head.seq)
     if not given and not folders[0].exists():
         if known:
             say(f"draws wait for this ledger's custodians ({', '.join(sorted(known))}): name theirs with --custodian")
