@@ -158,7 +158,7 @@ class Books:
             if item is None:
                 return
             status = item.get("status") or {}
-            if not shown.same(status, wanted["status"]) or "countdownSeconds" in wanted["status"]:
+            if not shown.same(status, wanted["status"]) or shown.is_off(status, wanted["status"]):
                 change = [{"op": "add", "path": "/status", "value": wanted["status"]}]
                 await self._client.patch(
                     RESERVATIONS, meta["name"], change, meta["namespace"], kind="json", subresource="status"

@@ -44,7 +44,7 @@ from tenure.kube.intake import Cache, Kind, Mark
 from tenure.kube.marks import FINALIZER
 from tenure.kube.resources import BUDGETS, RUNS, Resource
 from tenure.kube.translate import is_leaving
-from tenure.units import Instant
+from tenure.units import MINUTE, Instant
 
 Object = dict[str, Any]
 
@@ -92,6 +92,8 @@ class Materialiser:
         self._wrote = _Wrote()
         self._told: dict[str, float] = {}
         """Budgets and when each was written last."""
+        self._counted: dict[str, Instant] = {}
+        """Reservations and when each was last rendered, with its countdown."""
 
     # -- what happened --
 
@@ -211,12 +213,18 @@ class Materialiser:
         self._reserved.clear()
         self._next = min((due for due in (*runs.values(), *budgets.values()) if due > ripe), default=None)
 
-    def refresh(self, state: State) -> None:
-        """Numbers that run with the clock, of things that are few: budgets that pay, and promises."""
+    def refresh(self, state: State, *, now: Instant) -> None:
+        """Numbers that run with the clock: of budgets, which are few, and of promises whose countdown is off by much.
+
+        There may be ten thousand promises. Those far away are told anew seldom, so that they cost next to nothing.
+        """
         for name in state.budgets:
             self._budgets.setdefault(name, 0.0)
             self._told.pop(name, None)
-        self._reserved.update((one.key, one) for one in state.reservations.values())
+        for one in state.reservations.values():
+            start, told = one.plan.start, self._counted.get(one.key, 0)
+            if start is not None and now - told > max(MINUTE, (start - now) // 10):
+                self._reserved.setdefault(one.key, one)
 
     def _write_run(self, state: State, key: str, *, now: Instant, words: Words, risks: Callable[[], Risks]) -> None:
         item = self._caches["Run"].get(key)
@@ -309,7 +317,9 @@ class Materialiser:
         wanted = shown.reservation_object(
             state, fact, now=now, fleet=self._fleet, resolution=self._resolved.get(fact.key), words=words
         )
+        self._counted[fact.key] = now
         if fact.state in OVER:
+            self._counted.pop(fact.key, None)
             self._resolved.pop(fact.key, None)
         self._books.reserve(fact.key, wanted)
 

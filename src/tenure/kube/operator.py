@@ -337,7 +337,7 @@ class Operator:
             self.tidings.refused({mark: refused[mark] for mark in news if mark in refused}, now=now)
         if time.monotonic() - self._refreshed > REFRESH_SECONDS:
             self._refreshed = time.monotonic()
-            self.materialiser.refresh(self.home.state)
+            self.materialiser.refresh(self.home.state, now=now)
         self.materialiser.flush(self.home.state, now=now)
 
     def _pause(self) -> float:

@@ -142,6 +142,18 @@ def _says(value: Any) -> bool:
     return value not in (None, "", 0, False, [])
 
 
+def is_off(old: Object, new: Object) -> bool:
+    """Whether a countdown has run on so far that it should be told anew: by a minute, or a tenth of what is left.
+
+    >>> is_off({"countdownSeconds": 36_000}, {"countdownSeconds": 33_000}), is_off({}, {"countdownSeconds": 5})
+    (False, True)
+    """
+    was, left = old.get("countdownSeconds"), new.get("countdownSeconds")
+    if was is None or left is None:
+        return bool(was != left)
+    return abs(int(was) - int(left)) > max(60, int(left) // 10)
+
+
 def covers(seen: Any, wanted: Any) -> bool:
     """Whether an object says at least what is wanted of it: a server adds defaults of its own."""
     if isinstance(wanted, dict):
