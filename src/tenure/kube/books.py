@@ -17,7 +17,7 @@ from tenure.engine import State
 from tenure.facts import Closed, Lease
 from tenure.kube import shown
 from tenure.kube.client import Client
-from tenure.kube.desk import LEASE, STATUS, Desk
+from tenure.kube.desk import LEASE, WAITING, Desk
 from tenure.kube.errors import ApiError
 from tenure.kube.intake import Cache
 from tenure.kube.marks import UID
@@ -164,7 +164,7 @@ class Books:
                     RESERVATIONS, meta["name"], change, meta["namespace"], kind="json", subresource="status"
                 )
 
-        self._desk.put(f"Reservation/{key}", write, rank=STATUS)
+        self._desk.put(f"Reservation/{key}", write, rank=WAITING)
 
     async def _replace(self, name: str, namespace: str, wanted: Object) -> Object | None:
         for _ in range(2):

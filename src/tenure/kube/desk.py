@@ -4,7 +4,7 @@
 
 A write is a coroutine that makes one object what it should be, and says so by returning. For each object one write is
 under way at most; a newer one replaces one that still waits, so that ten changes of a status are one write. Of those
-that wait the lowest rank goes first: pods and leases before statuses, statuses before events. What fails for a passing
+that wait the lowest rank goes first: leases and pods before statuses, statuses before events. What fails for a passing
 reason (throttling, a server that is away) is tried again, ever more slowly; what is refused is told once to ``trouble``
 and left to the next look at the world.
 """
@@ -23,8 +23,8 @@ from tenure.kube.loop import IO
 
 HANDS = 32
 """Writes under way at a time."""
-LEASE, POD, RUN, STATUS, EVENT = range(5)
-"""Ranks: what goes first."""
+LEASE, POD, RUN, STATUS, WAITING, EVENT = range(6)
+"""Ranks: what goes first. The statuses of those who wait come after the others': they may be ten thousand."""
 _BACKOFF = (0.1, 30.0)
 
 Write = Callable[[], Awaitable[None]]
