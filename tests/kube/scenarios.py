@@ -243,7 +243,8 @@ class KubePlayer(Player):
             self.operator.turn()
             assert self.operator.desk.wait(SYNC_SECONDS), "the desk is never empty"
             self._sync()
-            if seq == self.home.seq and not self.operator.executor._inbox and not self._news():
+            waiting = self.operator.intake.waiting or self.operator.executor._inbox
+            if seq == self.home.seq and not waiting and not self._news():
                 return
         raise AssertionError("the operator does not come to rest")
 

@@ -237,8 +237,9 @@ class Operator:
         self._compare_closed(now)
         while True:
             self._decide(now)
-            if not self._follow() and not self.intake.waiting:
-                break
+            followed = self._follow()
+            if self.intake.left or not (followed or self.intake.waiting):
+                break  # what is left waits for what others have asked for meanwhile
         self._show(now)
         if first:
             self._list_closed()
@@ -342,7 +343,7 @@ class Operator:
 
     def _pause(self) -> float:
         """Seconds until something is due though nothing changes."""
-        waits = [1.0]
+        waits = [0.0 if self.intake.waiting else 1.0]
         if (wake := self.home.next_wake()) is not None and self.home.binding:
             waits.append((wake - self.now()) / SECOND)
         if (held := self.materialiser.next_flush()) is not None:
