@@ -21,7 +21,9 @@ from bench import (
 )
 from bench.kube import admit as kube_admit
 from bench.kube import gang as kube_gang
+from bench.kube import listing as kube_listing
 from bench.kube import memory as kube_memory
+from bench.kube import queue as kube_queue
 from bench.result import Row, Scale
 
 
@@ -53,6 +55,8 @@ BENCHES: dict[str, Bench] = {
         kube_admit,
         kube_gang,
         kube_memory,
+        kube_listing,
+        kube_queue,
     )
 }
 ALL: dict[str, Bench] = BENCHES | {instructions.NAME: instructions}

@@ -1,4 +1,4 @@
-"""Write the files that are made from the code: CRDs and reference pages. ``make generate``.
+"""Write the files that are made from the code: CRDs, the chart's, dashboards, rules, reference. ``make generate``.
 
     python tools/generate.py            write what changed
     python tools/generate.py --check    write nothing; exit 1 if a file is stale
@@ -16,7 +16,21 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 KINDS = ("Budget", "Run", "Reservation", "Lease")
 LEDGER_KINDS = {"LedgerEntry": "ledgerentries", "LedgerHead": "ledgerheads"}
+DASHBOARDS = ("fleet", "queue", "budgets", "resolver", "spares", "controller")
 _YAML_HEADER = "# Written by `make generate` from src/tenure/api; edit the types there.\n"
+
+
+def examples_reference() -> str:
+    """The files of ``examples``, as they are: the site has no folder of its own for them."""
+    intro = (
+        "<!-- Written by `make generate` from the folder `examples`; edit the files there. -->\n\n# Examples\n\n"
+        "The files of the folder `examples`, which these pages and the tests use."
+    )
+    parts = [intro]
+    for path in sorted((ROOT / "examples").rglob("*.yaml")):
+        name = str(path.relative_to(ROOT / "examples"))
+        parts.append(f"## {name}\n\n```yaml\n{path.read_text().strip()}\n```")
+    return "\n\n".join(parts) + "\n"
 
 
 def crd(kind: str) -> str:
@@ -73,9 +87,43 @@ def metrics_reference() -> str:
     return metrics_page()
 
 
+def packaged(name: str) -> str:
+    """A file of the chart or of the Kustomize base."""
+    sys.path.insert(0, str(ROOT))
+    from tools import packaged
+
+    text: str = getattr(packaged, name)()
+    return text
+
+
+def dashboard(name: str) -> str:
+    """One dashboard as JSON."""
+    from tenure.observe.dashboards import DASHBOARDS
+    from tools.grafana import written
+
+    return written(next(one for one in DASHBOARDS if one.name == name))
+
+
+def rules() -> str:
+    """Recording and alerting rules as YAML."""
+    import yaml
+
+    from tenure.observe.rules import rules_file
+
+    head = "# Written by `make generate` from src/tenure/observe/rules.py; edit the rules there.\n"
+    return head + yaml.safe_dump(rules_file(), sort_keys=False, width=110)
+
+
 FILES: list[tuple[str, Callable[[], str]]] = [
+    ("docs/reference/examples.md", examples_reference),
     *((f"deploy/crds/{kind.lower()}s.yaml", partial(crd, kind)) for kind in KINDS),
     *((f"deploy/crds/{plural}.yaml", partial(ledger_crd, kind)) for kind, plural in LEDGER_KINDS.items()),
+    ("deploy/chart/Chart.yaml", partial(packaged, "chart_manifest")),
+    ("deploy/chart/files/install.yaml", partial(packaged, "chart_objects")),
+    ("deploy/chart/files/webhooks.yaml", partial(packaged, "chart_webhooks")),
+    ("deploy/kustomize/base/install.yaml", partial(packaged, "kustomize_objects")),
+    *((f"deploy/dashboards/{name}.json", partial(dashboard, name)) for name in DASHBOARDS),
+    ("deploy/alerts/tenure.rules.yaml", rules),
     ("docs/reference/api.md", api_reference),
     ("docs/reference/policy.md", policy_reference),
     ("docs/reference/cli.md", cli_reference),
@@ -120,4 +168,5 @@ def _text_of(path: Path) -> str | None:
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))  # for `tools`: it is called by its path
     sys.exit(main(sys.argv[1:]))

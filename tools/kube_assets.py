@@ -1,4 +1,4 @@
-"""Obtain a real control plane for tests: etcd, kube-apiserver with its controllers, kubectl and KWOK.
+"""Obtain what tests need of Kubernetes: etcd, kube-apiserver with its controllers, kubectl, KWOK, and helm.
 
     python tools/kube_assets.py               # what `make kube-assets` calls: find, or else build
     python tools/kube_assets.py --no-build    # find only
@@ -8,8 +8,9 @@ call; and else it is built with the `go` of this machine. The modules under tool
 by go.sum, every byte that is compiled; which proxy serves them is the machine's affair.
 
 The cache lies outside the repository (XDG_CACHE_HOME or ~/.cache, then tenure/kube) and is keyed by the pins,
-so a new pin never meets an old program. A program appears there whole or not at all; a second caller waits for
-the first; an interrupted build goes on where it was, since Go keeps what is compiled.
+so a new pin never meets an old program. helm has a folder of its own: a new one rebuilds no control plane. A program
+appears there whole or not at all; a second caller waits for the first; an interrupted build goes on where it was, since
+Go keeps what is compiled.
 
 Exit codes: 0 all are there; 3 they cannot be had here (no go, too old a go, modules out of reach), and the text
 says what to do; 1 the build itself failed; 130 interrupted.
@@ -53,9 +54,13 @@ class Program(NamedTuple):
 
     @property
     def version(self) -> str:
+        return self.pinned(self.pin)
+
+    def pinned(self, module: str) -> str:
+        """The version of a module that the program is built from."""
         text = (MODULES / self.module / "go.mod").read_text()
-        found = re.search(rf"^(?:require )?\s*{re.escape(self.pin)} (v\S+)", text, re.MULTILINE)
-        assert found, f"tools/kube/{self.module}/go.mod does not pin {self.pin}"
+        found = re.search(rf"^(?:require )?\s*{re.escape(module)} (v\S+)", text, re.MULTILINE)
+        assert found, f"tools/kube/{self.module}/go.mod does not pin {module}"
         return found[1]
 
 
@@ -70,7 +75,10 @@ PROGRAMS = (
     ),
     Program("kubectl", "kubernetes", "k8s.io/kubernetes/cmd/kubectl", "k8s.io/kubernetes"),
     Program("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok", "sigs.k8s.io/kwok"),
+    Program("helm", "helm", "helm.sh/helm/v4/cmd/helm", "helm.sh/helm/v4"),
 )
+PACKAGING = ("helm",)
+"""Those that are no part of a control plane."""
 
 
 class Unobtainable(Exception):
@@ -84,24 +92,25 @@ class BuildFailed(Exception):
 # ---- where the programs are ----
 
 
-def cache_folder() -> Path:
-    """The folder of the programs as pinned now; it need not exist."""
+def cache_folder(name: str = "kube-apiserver") -> Path:
+    """The folder of a program, and of those that are built with it, as pinned now; it need not exist."""
+    together = [each for each in PROGRAMS if (each.name in PACKAGING) == (name in PACKAGING)]
     digest = hashlib.sha256(repr((FLAGS, platform.system(), platform.machine())).encode())
-    for program in PROGRAMS:
-        for name in ("go.mod", "go.sum"):
-            digest.update((MODULES / program.module / name).read_bytes())
+    for program in together:
+        for file in ("go.mod", "go.sum"):
+            digest.update((MODULES / program.module / file).read_bytes())
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    kubernetes = next(each for each in PROGRAMS if each.name == "kube-apiserver").version
-    return Path(base) / "tenure" / "kube" / f"{kubernetes}-{digest.hexdigest()[:12]}" / "bin"
+    first = next(each for each in together if each.name in ("kube-apiserver", *PACKAGING))
+    release = f"{first.name}-{first.version}" if name in PACKAGING else first.version
+    return Path(base) / "tenure" / "kube" / f"{release}-{digest.hexdigest()[:12]}" / "bin"
 
 
 def located() -> dict[str, Path]:
     """The programs that are there already, by name: from KUBEBUILDER_ASSETS first, then from the cache."""
     given = os.environ.get("KUBEBUILDER_ASSETS")
-    folders = [*([Path(given)] if given else []), cache_folder()]
     found = {}
     for program in PROGRAMS:
-        for folder in folders:
+        for folder in [*([Path(given)] if given else []), cache_folder(program.name)]:
             if os.access(folder / program.name, os.X_OK):
                 found[program.name] = folder / program.name
                 break
@@ -128,24 +137,25 @@ def obtain(say: Teller) -> dict[str, Path]:
     """All programs, built where they must be."""
     if not missing(found := located()):
         return found
-    folder = cache_folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    with _alone(folder.parent / "lock", say):
-        for leftover in folder.glob(".*"):
+    folders = {cache_folder(program.name) for program in PROGRAMS}
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+    with _alone(cache_folder().parent / "lock", say):
+        for leftover in (each for folder in folders for each in folder.glob(".*")):
             leftover.unlink()
-        todo = [program for program in PROGRAMS if program.name not in located()]
-        _build_all(todo, folder, say)
+        _build_all([program for program in PROGRAMS if program.name not in located()], say)
     return assets()
 
 
-def _build_all(todo: list[Program], folder: Path, say: Teller) -> None:
+def _build_all(todo: list[Program], say: Teller) -> None:
     if not todo:
         return  # who held the lock has built them
     names = _and([each.name for each in todo])
     go = _find_go(names)
     say.line(f"building {names} with {go} (once; minutes on two cores)")
     for number, program in enumerate(todo, 1):
-        _build(program, go, folder, say.about(f"[{number}/{len(todo)}] {program.name} {program.version}"))
+        topic = f"[{number}/{len(todo)}] {program.name} {program.version}"
+        _build(program, go, cache_folder(program.name), say.about(topic))
 
 
 def _build(program: Program, go: str, folder: Path, say: Teller) -> None:
@@ -209,13 +219,29 @@ def _listed(program: Program, go: str, module: Path) -> int:
 
 
 def _stamp(program: Program) -> str:
-    """What the linker writes into a program of Kubernetes, so that it knows its own version."""
+    """What the linker writes into a program, so that it knows its own version and that of Kubernetes."""
+    if program.name == "helm":
+        return _stamp_helm(program)
     if program.module != "kubernetes":
         return "-s -w"
     place = "k8s.io/component-base/version"
     major, minor, _ = program.version.removeprefix("v").split(".", 2)
     facts = {"gitVersion": program.version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
     return " ".join(["-s -w", *(f"-X {place}.{name}={value}" for name, value in facts.items())])
+
+
+def _stamp_helm(program: Program) -> str:
+    """Without these helm believes in a Kubernetes of 2020, and refuses charts that want a newer one."""
+    minor = program.pinned("k8s.io/client-go").split(".")[1]
+    release = {"Major": "1", "Minor": minor}
+    facts = {"internal/version.version": program.version}
+    for place in (
+        "internal/version.kubeClientVersion",
+        "pkg/chart/common.k8sVersion",
+        "pkg/chart/v2/lint/rules.k8sVersion",
+    ):
+        facts |= {f"{place}{part}": value for part, value in release.items()}
+    return " ".join(["-s -w", *(f"-X {program.pin}/{name}={value}" for name, value in facts.items())])
 
 
 def _environment() -> dict[str, str]:

@@ -78,15 +78,12 @@ def _install(plane: ControlPlane) -> None:
     """Tenure's objects, by its own command; or the kinds alone, where that command does not exist yet."""
     if _has("install"):
         _tell("tenure install --kube")
-        done = subprocess.run(
-            [*_tenure(), "install", "--kube"],
-            env=_environment(plane.admin),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            raise NotStarted(f"`tenure install --kube` ended with exit code {done.returncode}: {done.stderr}")
+        for words in (["install", "--kube"], ["install", "--kube", "--taint-nodes"]):
+            done = subprocess.run(
+                [*_tenure(), *words], env=_environment(plane.admin), capture_output=True, text=True, check=False
+            )
+            if done.returncode:
+                raise NotStarted(f"`tenure {' '.join(words)}` ended with exit code {done.returncode}: {done.stderr}")
         return
     _tell("applying deploy/crds alone: this checkout has no `tenure install`")
     for path in sorted((ROOT / "deploy" / "crds").glob("*.yaml")):
@@ -101,7 +98,13 @@ def _operator(folder: Path, plane: ControlPlane) -> Program | None:
     _tell(f"tenure operator, as {SYSTEM}/{ACCOUNT}")
     plane.namespace(SYSTEM)
     (port,) = free_ports(1)
-    command = [*_tenure(), "operator", f"--journal={folder / 'operator'}", f"--probes=127.0.0.1:{port}"]
+    command = [
+        *_tenure(),
+        "operator",
+        f"--journal={folder / 'operator'}",
+        f"--probes=127.0.0.1:{port}",
+        "--log-format=console",
+    ]
     environment = _environment(plane.service_account(SYSTEM, ACCOUNT))
     log = plane.folder / "tenure-operator.log"
     operator = Program("tenure-operator", command, log, outlive=True, environment=environment)

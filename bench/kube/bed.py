@@ -35,6 +35,8 @@ from tools.kube_assets import assets
 Object = dict[str, Any]
 OWNER, FLAVOR, NAMESPACE = "org:lab", "H100-80GB", "lab"
 GPUS = 8
+RESTING = 0.1
+"""An API server that computes less than so much of a second rests."""
 _PROGRAM = "import sys; from tenure.cli.main import tenure; sys.exit(tenure())"
 _METRIC = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$")
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
@@ -121,6 +123,17 @@ class Cluster:
                 found[f"{what} {labels['verb']}"] += int(float(match[2]))
         return found
 
+    def rest(self, seconds: float = 120.0) -> None:
+        """Wait until the API server is done with what it does by itself: taking in what was put into its store."""
+        pid, deadline = self.plane.apiserver.pid, time.monotonic() + seconds
+        before = processor(pid)
+        while time.monotonic() < deadline:
+            time.sleep(1.0)
+            now = processor(pid)
+            if now - before < RESTING:
+                return
+            before = now
+
     def wipe(self, *plurals: str) -> None:
         """Let everything of some kinds vanish from the store: after a measurement, faster than by asking."""
         for plural in plurals:
@@ -204,8 +217,13 @@ class Worker:
 
     def processor(self) -> float:
         """Seconds that it computed."""
-        fields = Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return processor(self.child.pid)
+
+
+def processor(pid: int) -> float:
+    """Seconds that a process has computed."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def make_run(name: str, gpus: int) -> Object:

@@ -3,7 +3,8 @@
 
 The past is written by the ledger's own means (runs that came and went), the present by the engine: it places the runs,
 and what it placed is Running. Then all of it is put into etcd as the API server would have stored it, since a hundred
-thousand requests would take long and are not what is measured. A run is submitted while no operator is there; the clock
+thousand requests would take long and are not what is measured; the API server is left in peace until it has taken in
+what appeared there. A run is submitted while no operator is there; the clock
 runs from the start of the process until a decision is committed. Memory is the most that the process ever held.
 """
 
@@ -62,6 +63,7 @@ def run(scale: Scale, folder: Path) -> list[Row]:
             settle(cluster)
         cluster.plane.controllers.stop()  # they would look for the owner of each pod that appears from nowhere
         _furnish(cluster, folder, nodes, opened=opened, closed=closed)
+        cluster.rest()
         before, written = _seq(cluster), cluster.writes()
         cluster.api.create(make_run("first", GPUS)).must()
         began = time.perf_counter()

@@ -249,6 +249,20 @@ def test_backfill_that_overstays_is_to_be_cut_and_not_to_be_waited_for() -> None
     assert faults(history.add(moved(None, promise, state="Blocked"))) != []
 
 
+@pytest.mark.parametrize(("admitted", "blamed"), [("30m", False), ("90m", True)])
+def test_who_was_let_in_while_another_was_still_to_go_is_not_to_blame_if_that_one_stays(
+    admitted: str, blamed: bool
+) -> None:
+    """``longer`` holds half of the node and was to be gone after an hour; ``younger`` takes a GPU of the other half,
+    beside the four that elder was promised. Once ``longer`` overstays there is room for one of the two. Who was let in
+    while it was still to go did nothing wrong; who was let in afterwards did."""
+    history = starts(fleet(), "longer", "a-0:0-3", duration="1h")
+    promise = plan("2h", "a-0:4")
+    history = starts(waiting(promise, history).at(admitted), "younger", "a-0:4-4")
+    history = history.at("2h").add(moved("3h", promise, "a-0:4"))
+    assert any("delayed by work" in item.message for item in faults(history)) is blamed
+
+
 def test_who_was_there_before_delays_nobody_unlawfully() -> None:
     promise, history = plan("2h", "a-0:8"), starts(fleet(), "younger", "a-0:0-7", duration="1h")
     assert faults(waiting(promise, history).at("2h").add(moved("3h", promise, "a-0:8"))) == []

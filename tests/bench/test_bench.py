@@ -169,13 +169,13 @@ def test_without_a_control_plane_its_promises_say_so(tmp_path: Path, monkeypatch
         raise Unobtainable("there is no go on this machine")
 
     monkeypatch.setattr(kube, "assets", none)
-    for name in ("kube-admit", "kube-gang", "kube-memory"):
+    for name in ("kube-admit", "kube-gang", "kube-memory", "kube-queue"):
         (row,) = BENCHES[name].run(TINY, tmp_path)
         assert row.goal is None
         assert row.what == "not measured: there is no go on this machine"
 
 
-_ELSEWHERE = ("startup", "kube-admit", "kube-gang", "kube-memory")
+_ELSEWHERE = ("startup", "kube-admit", "kube-gang", "kube-memory", "kube-queue")
 """The command's own tests, and tests/kube."""
 _MEASURED = [name for name in BENCHES if name not in _ELSEWHERE and (name != mix.NAME or mix.present())]
 

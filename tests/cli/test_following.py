@@ -7,6 +7,11 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
+
+from tenure.cli import local
+from tenure.cli.local import LocalFleet
+from tenure.ledger import Ledger
 from tests.cli.support import BIN, FLEET, call, driven, finish, run_yaml, spawn, submit, until_idle
 
 
@@ -37,6 +42,22 @@ def test_a_watch_of_everything_ends_with_ctrl_c_and_no_error(fresh: Path) -> Non
     done = finish(process)
     assert (done.code, done.out) == (0, "")
     assert "nothing drives this fleet" in done.err
+
+
+def test_who_watches_sleeps_while_nothing_happens(past: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look at the counter of the file, then sleep: never two looks without one."""
+    done: list[str] = []
+    with LocalFleet.open(past, write=False, anchor=None) as fleet:
+        follower = fleet.follow()
+        look = Ledger.data_version
+        monkeypatch.setattr(Ledger, "data_version", lambda self: done.append("look") or look(self))
+        monkeypatch.setattr(local.time, "sleep", lambda seconds: done.append("sleep" if seconds > 0 else "spin"))
+        now = iter(range(1000))
+        monkeypatch.setattr(local.time, "monotonic", lambda: next(now) * 0.1)
+        assert follower.wait(1.0) is None
+    assert done[:4] == ["look", "sleep", "look", "sleep"]
+    assert len(done) < 25
+    assert "spin" not in done
 
 
 def test_a_terminal_is_redrawn_in_place(past: Path) -> None:

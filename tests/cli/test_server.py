@@ -91,6 +91,26 @@ def test_the_clock_of_a_kept_ledger_stands_where_the_scenario_ended_until_somebo
     assert call("tenure", "ledger", "verify", str(ledger)).code == 0
 
 
+@pytest.mark.parametrize(
+    ("words", "held"),
+    [
+        (["--at", "1h"], ["first"]),
+        (["--at", "now"], ["second"]),
+        (["--since", "20m"], ["second"]),
+        (["--since", "50m", "--until", "40m"], ["first"]),
+        (["--at", "2h"], []),
+    ],
+)
+def test_how_long_ago_is_counted_from_where_a_kept_ledger_stands(
+    tmp_path: Path, words: list[str], held: list[str]
+) -> None:
+    ledger = tmp_path / "kept.db"
+    plot = SCENARIO.replace("until: 2h", "until: 90m")  # the first run ended an hour in
+    assert call("tenure", "scenario", "-", "--keep", str(ledger), stdin=plot).code == 0
+    found = call("runs", "leases", *words, "-o", "json", fleet=ledger).json["items"]
+    assert [one["spec"]["runRef"]["name"] for one in found] == held
+
+
 def test_a_scenario_is_a_story_for_people() -> None:
     assert call("tenure", "scenario", "-", stdin=SCENARIO).out == snapshot("""\
 Scenario two

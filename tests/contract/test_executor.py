@@ -1,18 +1,22 @@
-"""One suite for every executor: the rules of ``tenure.shell.executor``, whatever a pod is made of."""
+"""One suite for every executor: the rules of ``tenure.shell.executor``, whatever a pod is made of.
+
+Executors that keep the work in mind (``Attentive``) pass it twice: handed everything each time, and told only what
+changed. Pods of a cluster pass it in tests/kube, where there is an API server.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from msgspec.structs import replace
 
 from tenure.embedded.process import ProcessExecutor
 from tenure.facts import PodPhase
-from tenure.shell.executor import Executor, PodReport, PodWork
+from tenure.shell.executor import Attentive, Executor, PodReport, PodWork
 from tenure.shell.simulated import SimulatedExecutor
 from tests.embedded.pods import clock, container, manifest, pod
 
@@ -24,23 +28,36 @@ DEADLINE_SECONDS = 30
 class Rig:
     """Pods as an engine keeps them, and the executor that is asked about them."""
 
-    def __init__(self, make: Callable[[], Executor]) -> None:
-        self.make = make
+    namespace = "rai"
+    node = "a-00"
+
+    def __init__(self, make: Callable[[], Executor], *, told: bool = False) -> None:
+        """``told``: the executor is told what changed, and is handed everything only at the beginning."""
+        self.make, self.told = make, told
         self.executor = make()
         self.work: dict[str, PodWork] = {}
         self.reports: list[PodReport] = []
+        self._handed: dict[str, PodWork] | None = None
 
     def place(self, name: str, work: Work) -> None:
-        tree = manifest(container(SCRIPTS[work]), grace=1)
-        self.work[name] = PodWork(pod=pod(name, run=work), known="Placed", since=clock(), manifest=tree)
+        made = pod(name, run=work, namespace=self.namespace, node=self.node)
+        self.work[name] = PodWork(pod=made, known="Placed", since=clock(), manifest=self.manifest(work))
+
+    def manifest(self, work: Work) -> dict[str, Any]:
+        return manifest(container(SCRIPTS[work]), grace=1)
 
     def stop(self, name: str) -> None:
         self.work[name] = replace(self.work[name], stop=True, since=clock())
 
     def ask(self) -> list[PodReport]:
         """What is so, without taking note of it."""
-        self._order()
-        return self.executor.reconcile(list(self.work.values()), now=clock())
+        before, self._handed = self._handed, dict(self.work)
+        if before is None or not self.told:
+            return self.executor.reconcile(list(self.work.values()), now=clock())
+        assert isinstance(self.executor, Attentive)
+        changed = [item for name, item in self.work.items() if before.get(name) != item]
+        dropped = [item.pod.key for name, item in before.items() if name not in self.work]
+        return self.executor.revise(changed, dropped=dropped, now=clock())
 
     def step(self) -> list[PodReport]:
         reports = self.ask()
@@ -57,18 +74,22 @@ class Rig:
         end = time.monotonic() + DEADLINE_SECONDS
         while time.monotonic() < end:
             for report in self.step():
-                if (report.key, report.phase) == (f"rai/{name}", phase):
+                if (report.key, report.phase) == (f"{self.namespace}/{name}", phase):
                     return report
-            wake = self.executor.next_wake()
-            time.sleep(max(0, (wake or clock() + 10_000) - clock()) / 1e6)
+            self.pause()
         raise AssertionError(f"{name} was never {phase}; reported: {self.reports}")
 
+    def pause(self) -> None:
+        """Wait until there may be something to ask for."""
+        wake = self.executor.next_wake()
+        time.sleep(max(0, (wake or clock() + 10_000) - clock()) / 1e6)
+
     def phases(self, name: str) -> list[str]:
-        return [report.phase for report in self.reports if report.key == f"rai/{name}"]
+        return [report.phase for report in self.reports if report.key == f"{self.namespace}/{name}"]
 
     def forget(self) -> None:
         """The executor's process dies, and another one takes over."""
-        self.executor = self.make()
+        self.executor, self._handed = self.make(), None
 
     def close(self) -> None:
         for name in list(self.work):
@@ -76,21 +97,27 @@ class Rig:
         while self.work:
             self.until(next(iter(self.work)), "Gone")
 
-    def _order(self) -> None:
-        """Simulated work ends because a scenario says so; real work ends by itself."""
-        if isinstance(self.executor, SimulatedExecutor):
-            self.executor.reconcile(list(self.work.values()), now=0)
-            for work, end in (("succeeds", "succeed"), ("fails", "fail")):
-                self.executor.finish(f"rai/{work}", end, now=0, code=3 if end == "fail" else None)  # type: ignore[arg-type]  # an outcome
+
+class SimulatedRig(Rig):
+    """Simulated work ends because a scenario says so; real work ends by itself."""
+
+    executor: SimulatedExecutor
+
+    def ask(self) -> list[PodReport]:
+        reports = super().ask()
+        ended = [
+            *self.executor.finish(f"{self.namespace}/succeeds", "succeed", now=0),
+            *self.executor.finish(f"{self.namespace}/fails", "fail", now=0, code=3),
+        ]
+        return super().ask() if ended else reports
 
 
-@pytest.fixture(params=["simulated", "process"])
+@pytest.fixture(params=["simulated", "simulated, told", "process"])
 def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
-    make: dict[str, Callable[[], Executor]] = {
-        "simulated": SimulatedExecutor,
-        "process": lambda: ProcessExecutor(tmp_path),
-    }
-    rig = Rig(make[request.param])
+    if request.param == "process":
+        rig = Rig(lambda: ProcessExecutor(tmp_path))
+    else:
+        rig = SimulatedRig(SimulatedExecutor, told=request.param.endswith("told"))
     yield rig
     rig.close()
 
@@ -112,7 +139,7 @@ def test_what_was_reported_and_lost_is_reported_again(rig: Rig) -> None:
     rig.place("a", "endless")
     rig.until("a", "Bound")
     rig.work["a"] = replace(rig.work["a"], known="Placed")
-    assert [(report.key, report.phase) for report in rig.step()] == [("rai/a", "Bound")]
+    assert [(report.key, report.phase) for report in rig.step()] == [(f"{rig.namespace}/a", "Bound")]
 
 
 @pytest.mark.parametrize(("work", "phase", "code"), [("succeeds", "Succeeded", 0), ("fails", "Failed", 3)])

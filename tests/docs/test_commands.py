@@ -5,6 +5,9 @@ run in one shell, one after the other, in a folder of their own that holds a cop
 match line by line; ``...`` stands for anything within a line, and a line of ``...`` alone for any number of lines.
 A command must end with exit code 0, and one under which nothing is written must print nothing. Nothing is left out
 unless ``NOT_RUN`` says why.
+
+A fenced ``sh`` block holds commands that take more than a shell and a folder: a cluster, mostly. ``RUN_BY`` says which
+test runs those of a page. Objects in ``yaml`` blocks must be valid. Blocks in another language hold no commands.
 """
 
 import os
@@ -18,8 +21,11 @@ from typing import NamedTuple
 
 import pytest
 
+from tenure.api.decode import read
+
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if page.exists()]
+FIRST = ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "CHANGELOG.md")
+PAGES = [*(ROOT / name for name in FIRST), *sorted((ROOT / "docs").rglob("*.md"))]
 NOT_RUN = {
     "make run": "tests/cli/test_tour.py takes the tour",
     "make test": "would run these tests inside themselves",
@@ -27,10 +33,19 @@ NOT_RUN = {
     "make bench": "takes minutes; bench has its own tests",
     "make generate": "would rewrite the checkout; another test checks that the files are fresh",
     "git clone": "needs a network",
+    "pip install": "needs a package index; the tests have every extra",
+    "tenure up fleet.db --metrics": "goes on for ever: tests/observe/test_up.py starts it and scrapes it",
+    "tenure operator --journal journal --metrics": "goes on for ever: the tests of tests/observe scrape an operator",
+    "curl -s http://127.0.0.1:9464/metrics": "goes with the line before it",
+    "OTEL_EXPORTER_OTLP_ENDPOINT=": "needs a collector: the tests of tests/observe have one of their own",
+    "sed 's|runbook_url: |&https://docs.example.com/|'": "changes an address; promtool tests the rules themselves",
+    "helm install tenure deploy/chart": "needs a cluster and an image: tests/packaging installs the chart with helm",
+    "make docs": "builds the site: CI does, and tests/docs/test_site.py looks at what it is built from",
     "kubectl run ": "needs a cluster: tests/kube/anchor/test_guide.py follows that page",
     "kubectl annotate ": "needs a cluster: tests/kube/anchor/test_guide.py follows that page",
 }
 _BLOCK = re.compile(r"^```console\n(?P<body>.*?)^```", re.MULTILINE | re.DOTALL)
+_DOCUMENT = re.compile(r"<<-?\s*['\"]?(\w+)")
 _MARK = "@@tenure-docs-mark@@"
 SECONDS = 90
 
@@ -53,7 +68,7 @@ def steps_of(text: str) -> Iterator[Step]:
                 if command:
                     yield Step(command, "\n".join(expected), line)
                 command, expected, line = row[2:], [], number
-            elif command.endswith("\\") and not expected:
+            elif not expected and _goes_on(command):
                 command += "\n" + row
             elif command:
                 expected.append(row)
@@ -61,6 +76,13 @@ def steps_of(text: str) -> Iterator[Step]:
                 raise ValueError(f"line {number} is output without a command: {row!r}")
         if command:
             yield Step(command, "\n".join(expected), line)
+
+
+def _goes_on(command: str) -> bool:
+    """Whether the next line belongs to the command: after a backslash, or inside a here-document."""
+    first, *rest = command.split("\n")
+    document = _DOCUMENT.search(first)
+    return command.endswith("\\") or (document is not None and document[1] not in rest)
 
 
 def why_not_run(command: str) -> str | None:
@@ -120,9 +142,46 @@ def test_the_commands_of_a_page_do_what_it_says(page: Path, tmp_path: Path) -> N
         assert agrees(step.expected, output), f"{where}\nshould print:\n{step.expected}\n\nprinted:\n{output}"
 
 
+# --- blocks that take more than a shell -----------------------------------------------------------------------------
+
+_FENCE = re.compile(r"^ *```(?P<kind>[\w-]*)", re.MULTILINE)
+RUN_BY = {
+    "docs/concepts/ledger.md": "tests/ledger/test_docs.py",
+    "docs/guide/cli.md": "tests/kube/anchor/test_pages.py",
+    "docs/guide/kubernetes.md": "tests/kube/anchor/test_guide.py",
+    "docs/guide/notifications.md": "tests/notify/test_up.py",
+    "docs/migrate/kueue.md": "tests/kube/anchor/test_pages.py",
+    "docs/operate/install.md": "tests/packaging/test_guide.py",
+    "docs/operate/kubernetes-ledger.md": "tests/kube/anchor/test_pages.py",
+}
+"""Which test runs the ``sh`` blocks of a page."""
+_WHOLE = re.compile(r"^kind: (Run|Budget|Namespace)$", re.MULTILINE)
+SILENT = {"text", "yaml", "json", "python", "toml", "promql", "ini", ""}
+"""Languages that hold no commands; ``python`` is run by the tests of its page, ``text`` is what something prints."""
+
+
+def fences(text: str) -> list[str]:
+    """The language of every block; a bare fence ends one."""
+    found, inside = [], False
+    for fence in _FENCE.finditer(text):
+        if not inside:
+            found.append(fence["kind"])
+        inside = not inside
+    return found
+
+
+def shell_lines(text: str) -> list[str]:
+    """The lines of all ``sh`` blocks."""
+    found = re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return [line for block in found for line in block.splitlines() if line.strip()]
+
+
 def _left_out() -> list[tuple[str, str]]:
-    rows = ((page, step) for page in PAGES for step in steps_of(page.read_text()))
-    return [(f"{page.name}:{step.line}", why) for page, step in rows if (why := why_not_run(step.command))]
+    rows = [(f"{page.name}:{step.line}", step.command) for page in PAGES for step in steps_of(page.read_text())]
+    for page in PAGES:
+        if str(page.relative_to(ROOT)) not in RUN_BY:
+            rows += [(f"{page.name}: {line[:40]}", line) for line in shell_lines(page.read_text())]
+    return [(where, why) for where, command in rows if (why := why_not_run(command))]
 
 
 @pytest.mark.parametrize(("where", "why"), _left_out())
@@ -158,3 +217,33 @@ def test_dots_stand_for_anything_and_nothing_else_does(expected: str, printed: s
 def test_a_command_may_span_lines_and_is_found_with_its_output() -> None:
     text = "# Page\n\n```console\n$ echo one \\\n  two\none two\n$ true\n```\n\n```yaml\n$ no: command\n```\n"
     assert list(steps_of(text)) == [Step("echo one \\\n  two", "one two", 4), Step("true", "", 7)]
+
+
+def test_a_command_may_hold_a_document() -> None:
+    text = "```console\n$ cat <<'END'\none\nEND\none\n$ true\n```\n"
+    assert list(steps_of(text)) == [Step("cat <<'END'\none\nEND", "one", 2), Step("true", "", 6)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_block_of_commands_is_run_by_some_test(page: Path) -> None:
+    text = page.read_text()
+    kinds = set(fences(text))
+    assert kinds <= SILENT | {"console", "sh"}, "commands are in console blocks, or in sh blocks"
+    hidden = re.findall(r"^```text\n\$ .*$", text, re.MULTILINE)
+    assert not hidden, "commands are in console blocks"
+    if "sh" in kinds:
+        test = RUN_BY.get(str(page.relative_to(ROOT)))
+        if test is not None:
+            assert page.name in (ROOT / test).read_text(), f"{test} does not know of {page.name}"
+        else:
+            silent = [line for line in shell_lines(text) if why_not_run(line) is None]
+            assert not silent, f"RUN_BY must say which test runs these, or NOT_RUN why none does: {silent}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_objects_on_a_page_are_valid(page: Path) -> None:
+    """What is shown can be submitted; a part of an object, which has no ``kind``, is left to its reader."""
+    for found in re.finditer(r"^```yaml\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+        for part in (part for part in found[1].split("\n---\n") if _WHOLE.search(part)):
+            errors = read(part.encode(), source=page.name).errors
+            assert not errors, f"{page.name}: {[error.sentence() for error in errors]}\n{part}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,10 @@ from tenure.kube.loop import IO
 from tenure.kube.operator import Operator, Options
 from tenure.kube.store import KubeStore
 from tenure.kube.system import System
+from tenure.observe.meter import Meter
 from tenure.shell.custodian import SimulatedCustodian
 from tenure.testing.kube import ControlPlane, until
+from tenure.testing.kube.waiting import PATIENCE
 
 Object = dict[str, Any]
 FLEET = "test-fleet"
@@ -40,7 +42,15 @@ class Running:
     """An operator that runs until it is stopped."""
 
     def __init__(
-        self, config: Path, folder: Path, options: Options | None = None, *, make: type[Client] = Client, **rest: Any
+        self,
+        config: Path,
+        folder: Path,
+        options: Options | None = None,
+        *,
+        make: type[Client] = Client,
+        meter: Meter | None = None,
+        leading: Callable[[], bool] = lambda: True,
+        **rest: Any,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.io = IO()
@@ -50,8 +60,9 @@ class Running:
         custodian = SimulatedCustodian("secret")
         self.operator = Operator(
             self.io, self.client, self.store, options=options, report=self.troubles.append, custodians=[custodian],
-            roots=[(custodian.beacon, custodian.root)],
+            roots=[(custodian.beacon, custodian.root)], meter=meter,
         )  # fmt: skip
+        self.operator.leading = leading
         self.failed: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="operator", daemon=True)
         self._thread.start()
@@ -87,7 +98,7 @@ class Running:
         self.store.close()
         self.io.close()
 
-    def settled(self, seconds: float = 20.0) -> None:
+    def settled(self, seconds: float = PATIENCE) -> None:
         """Wait until nothing is left to be written, for a moment."""
         deadline = time.monotonic() + seconds
         quiet = 0

@@ -1,12 +1,14 @@
 """Scenario files on Kubernetes: the same player, with an API server between what people write and what is decided.
 
 Whatever the timeline says is written to a real API server as people, kubelets and cloud providers would write it, and
-reaches the operator through its informers only; what the operator decides comes back as objects. Only the clock is the
-test's, and the kubelets: they are simulated pods' timing (``SimulatedExecutor``), applied to real pod objects.
+reaches the operator through its informers only; what the operator decides comes back as objects. Pods live as KWOK
+makes them live. Only the clock is the test's: when a pod's time has come (``SimulatedExecutor``, as in the simulator)
+KWOK is told so by an annotation, and the test waits until it has shown.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -33,12 +35,14 @@ from tenure.shell.home import Home
 from tenure.simulate.player import Player, merge
 from tenure.simulate.scenario import Patch, Scenario
 from tenure.testing.builders import TEMPLATE
-from tenure.testing.kube import ControlPlane, until
+from tenure.testing.kube import AT, EXIT_CODE, GO, GONE, ControlPlane, until
 from tenure.testing.scenarios import Watcher
 from tenure.units import Instant, format_time, parse_time
 from tests.kube.operating import hang_up
 
 Object = dict[str, Any]
+Order = tuple[str, dict[str, str], str]
+"""A pod, what KWOK reads on it, and the phase that it is then in; none if it is gone."""
 SYNC_SECONDS = 20.0
 
 
@@ -239,7 +243,8 @@ class KubePlayer(Player):
             self.operator.turn()
             assert self.operator.desk.wait(SYNC_SECONDS), "the desk is never empty"
             self._sync()
-            if seq == self.home.seq and not self.operator.executor._inbox and not self._news():
+            waiting = self.operator.intake.waiting or self.operator.executor._inbox
+            if seq == self.home.seq and not waiting and not self._news():
                 return
         raise AssertionError("the operator does not come to rest")
 
@@ -264,11 +269,28 @@ class KubePlayer(Player):
         reports = self.executor.reconcile(work, now=self.now)
         known = {item.pod.key for item in work}
         gone = [key for key, pod in self._pods() if key not in known and pod["metadata"].get("deletionTimestamp")]
-        for report in reports:
-            self._act(report)
-        for key in gone:
-            self._vanish(key)
-        return bool(reports or gone)
+        told = [*map(_orders, reports), *((key, {GONE: ""}, "") for key in gone)]
+        if told:
+            self.io.run(self._tell(told))
+            until(lambda: all(self._is(key, phase) for key, _, phase in told), every=0.001)
+        return bool(told)
+
+    async def _tell(self, told: Iterable[Order]) -> None:
+        """Let KWOK know what becomes of pods now. A pod that was deleted by force is gone already."""
+        await asyncio.gather(*(self._annotate(key, {AT: format_time(self.now), **notes}) for key, notes, _ in told))
+
+    async def _annotate(self, key: str, notes: dict[str, str]) -> None:
+        namespace, _, name = key.partition("/")
+        try:
+            await self.writer.patch(PODS, name, {"metadata": {"annotations": notes}}, namespace)
+        except ApiError as error:
+            if not error.not_found or GONE not in notes:
+                raise
+
+    def _is(self, key: str, phase: str) -> bool:
+        """Whether the operator's copy shows a pod in a phase; in none, if it is gone."""
+        found = self.operator.caches["Pod"].get(key)
+        return phase == ("" if found is None else found["status"]["phase"])
 
     def _pods(self) -> Iterable[tuple[str, Object]]:
         cache = self.operator.caches["Pod"]
@@ -287,27 +309,6 @@ class KubePlayer(Player):
                 self._since[key] = (known, stop, self.now)
             yield PodWork(pod=row.pod, known=known, since=self._since[key][2], stop=stop,  # type: ignore[arg-type]  # a phase
                           duration=self.home._work(row).duration)  # fmt: skip
-
-    def _act(self, report: PodReport) -> None:
-        if report.phase == "Gone":
-            self._vanish(report.key)
-            return
-        namespace, _, name = report.key.partition("/")
-        at = format_time(report.at)
-        state: Object = {"running": {"startedAt": at}}
-        if report.phase != "Bound":
-            state = {"terminated": {"exitCode": report.code or 0, "startedAt": at, "finishedAt": at}}
-        status = {
-            "phase": "Running" if report.phase == "Bound" else report.phase,
-            "containerStatuses": [{"name": "main", "image": "i", "imageID": "i", "restartCount": 0, "ready": False,
-                                   "state": state}],
-        }  # fmt: skip
-        self.io.run(self.writer.patch(PODS, name, {"status": status}, namespace, subresource="status"))
-
-    def _vanish(self, key: str) -> None:
-        namespace, _, name = key.partition("/")
-        self.api.delete(PODS.path(namespace, name), grace=0)
-        until(lambda: self.operator.caches["Pod"].get(key) is None)
 
 
 def play(scenario: Scenario, plane: ControlPlane, folder: Path) -> Object:
@@ -362,6 +363,17 @@ def wipe(plane: ControlPlane) -> None:
         plane.api.call("DELETE", f"{group}/{kind}").must()
     plane.api.call("DELETE", "/api/v1/nodes").must()
     plane.api.delete(CONFIG_MAPS.path(SYSTEM_NAMESPACE, POLICY_NAME))
+
+
+def _orders(report: PodReport) -> Order:
+    """What KWOK is told so that a pod does what its time has come for, and the phase that shows it."""
+    match report.phase:
+        case "Bound":
+            return report.key, {GO: ""}, "Running"
+        case "Gone":
+            return report.key, {GONE: ""}, ""
+        case phase:
+            return report.key, {EXIT_CODE: str(report.code or 0)}, phase
 
 
 def _all(plane: ControlPlane, kind: str) -> list[Object]:

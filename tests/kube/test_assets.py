@@ -197,6 +197,26 @@ def test_all_of_kubernetes_is_of_one_release() -> None:
     assert {(old == new, version) for old, new, version in replaced} == {(True, f"v0.{release}")}
 
 
+def test_helm_speaks_to_that_release() -> None:
+    helm, kubernetes = ((kube_assets.MODULES / name / "go.mod").read_text() for name in ("helm", "kubernetes"))
+    (release,) = re.findall(r"^\s*(?:require )?k8s\.io/kubernetes v1\.(\S+)", kubernetes, re.MULTILINE)
+    versions = re.findall(r"^\tk8s\.io/(?:api|apimachinery|client-go|kubectl|cli-runtime) (\S+)", helm, re.MULTILINE)
+    assert versions == [f"v0.{release}"] * 5
+
+
+def test_a_new_helm_rebuilds_no_control_plane(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    before = kube_assets.cache_folder(), kube_assets.cache_folder("helm")
+    for module in {program.module for program in PROGRAMS}:
+        (tmp_path / module).mkdir()
+        for name in ("go.mod", "go.sum"):
+            (tmp_path / module / name).write_bytes((kube_assets.MODULES / module / name).read_bytes())
+    monkeypatch.setattr(kube_assets, "MODULES", tmp_path)
+    with (tmp_path / "helm" / "go.sum").open("a") as sums:
+        sums.write("example.com/x v1.0.0 h1:AAAA=\n")
+    assert kube_assets.cache_folder() == before[0]
+    assert kube_assets.cache_folder("helm") != before[1]
+
+
 @pytest.mark.parametrize(("ci", "code", "verdict"), [("", 0, "SKIPPED"), ("true", 1, "ERROR")])
 def test_tests_without_a_control_plane_say_so(machine: Machine, ci: str, code: int, verdict: str) -> None:
     """They are left out with the reason; in CI that is a failure."""

@@ -10,7 +10,7 @@ from bench.promises import BENCHES
 from bench.result import TINY
 
 
-@pytest.mark.parametrize("name", ["kube-admit", "kube-gang", "kube-memory"])
+@pytest.mark.parametrize("name", ["kube-admit", "kube-gang", "kube-memory", "kube-list", "kube-queue"])
 def test_every_promise_of_a_cluster_can_be_measured(name: str, programs: dict[str, Path], tmp_path: Path) -> None:
     rows = BENCHES[name].run(TINY, tmp_path)
     assert {row.bench for row in rows} == {name}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -11,10 +12,12 @@ from typing import Any
 import pytest
 import yaml
 
-from tenure.api.meta import OWNER_ANNOTATION
+from tenure.api.meta import GROUP, OWNER_ANNOTATION
 from tenure.cli.cluster import ClusterFleet
 from tenure.cli.copied import DRIVE
+from tenure.cli.main import RUNS as VERBS
 from tenure.engine import State
+from tenure.kube import guard
 from tenure.kube.client import Client
 from tenure.kube.config import from_kubeconfig
 from tenure.kube.install import manifests
@@ -62,6 +65,11 @@ WORDS = {
     "shrink-fixed": ("shrink", "rai/train", "4"),
     "sponsors-remove-none": ("sponsors", "remove", "rai/wide", "org:ai:vision"),
 }  # fmt: skip
+TOLD_TO_PEOPLE = ("shrink",)
+"""Verbs that answer in a sentence and have no -o json."""
+ELSEWHERE = {"uid", "resourceVersion", "fleet", "hash", "seq", "entry", "head", "managedFields", "annotations", "image",
+             "gpuMicroseconds", "ownedGPUMicroseconds", "countdownSeconds"}  # fmt: skip
+"""Fields that are of one home, or of one moment."""
 PLANS = {
     "plan-start": run_yaml("small", 4, runtime={"expectedDuration": "5m"}),
     "plan-wait": run_yaml("later", 12),
@@ -134,6 +142,45 @@ def test_both_homes_plan_alike(name: str, home: Home) -> None:
     golden(name, home, home.call("plan", "-f", "-", stdin=PLANS[name]))
 
 
+def machine(node: Any) -> Any:
+    return node["metadata"]["name"], node["spec"], node["status"]["allocatable"]["nvidia.com/gpu"]
+
+
+def settled(told: Any) -> Any:
+    """What programs are told, with everything taken out that is different each time, and each place."""
+    if isinstance(told, dict):
+        return {key: settled(value) for key, value in told.items() if key not in ELSEWHERE}
+    if isinstance(told, list):
+        return [settled(one) for one in told]
+    if isinstance(told, str):
+        return still(told)
+    return "N" if isinstance(told, float) else told
+
+
+@pytest.mark.parametrize("name", [name for name, words in WORDS.items() if words[0] not in TOLD_TO_PEOPLE])
+def test_both_homes_tell_programs_alike(name: str, embedded: Home, in_cluster: Home) -> None:
+    words = [word for word in WORDS[name] if word not in ("-o", "wide", "name")]
+    here, there = (home.call(*words, "-o", "json") for home in (embedded, in_cluster))
+    assert here.code == there.code
+    if name == "nodes":  # a kubelet says more about its machine than a fleet file does
+        here, there = (support.Done(0, json.dumps(list(map(machine, one.json["items"]))), "") for one in (here, there))
+    assert settled(here.json if here.out else here.err) == settled(there.json if there.out else there.err)
+
+
+def test_both_homes_audit_alike(embedded: Home, in_cluster: Home) -> None:
+    here, there = (home.call("audit", "-o", "json") for home in (embedded, in_cluster))
+    assert (here.code, there.code) == (0, 0), (here, there)
+    assert here.json["invariants"] == there.json["invariants"]
+    assert settled(here.json) == settled(there.json)
+
+
+def test_every_verb_is_tried_in_both_homes() -> None:
+    source = Path(__file__).read_text()
+    tried = {words[0] for words in WORDS.values()} | set(re.findall(r'home\.call\("([a-z-]+)"', source))
+    tried |= {"submit", "audit", "doctor"}  # doctor: tests/cli/test_doctor.py and tests/kube/test_doctor.py
+    assert {*VERBS} - tried == {"version", "completion"}
+
+
 # --- the same effects -----------------------------------------------------------------------------------------------
 
 
@@ -204,6 +251,17 @@ def test_a_watch_tells_what_happens_until_the_run_is_over(home: Home) -> None:
     gone(home, "vis/short")
 
 
+def test_who_watches_asks_nothing_while_nothing_happens(in_cluster: Home) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in in_cluster.env.items():
+            patch.setenv(name, value)
+        with ClusterFleet.open(kubeconfig=None, context=None, archive=None) as fleet:
+            follower = fleet.follow()
+            until(lambda: follower.wait(1.0) is None)  # it has seen what there is
+            calls = fleet._client.calls
+            assert (follower.wait(1.0), fleet._client.calls) == (None, calls)
+
+
 def test_logs_are_printed_and_followed(home: Home) -> None:
     text = vision("talks", 8, script="echo hello; sleep 0.5; echo done; sleep 600", resources={"gpusPerPod": 4})
     assert home.submit(text).code == 0
@@ -259,6 +317,23 @@ def test_kubectl_finds_it_as_a_plugin(cluster: ControlPlane, in_cluster: Home) -
     assert "next: kubectl runs --help" in helped.stderr
 
 
+def test_kubectl_completes_names_of_the_cluster(cluster: ControlPlane, in_cluster: Home) -> None:
+    path = f"{support.BIN}:{cluster.programs['kubectl'].parent}:{os.environ['PATH']}"
+    env = {**os.environ, **in_cluster.env, "PATH": path, "TENURE_COMPLETION_SECONDS": "60"}
+
+    def completed(*words: str) -> list[str]:
+        command = ["kubectl", "__complete", "runs", *words]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+        return done.stdout.splitlines()
+
+    assert completed("describe", "-n", "rai", "t") == ["train\tRunning", ":4"]
+    assert completed("describe", "rai/w") == ["rai/wide\tPending", ":4"]
+    assert completed("budgets", "usage", "v") == ["vision\torg:ai:vision", ":4"]
+    assert completed("list", "--owner", "org:ai:v") == ["org:ai:vision\tBudget vision", ":4"]
+    assert completed("leases", "--node", "b") == ["b-0\tH100", ":4"]
+    assert completed("-n", "vi") == ["vis\torg:ai:vision", ":4"]
+
+
 def test_a_helper_that_the_kubeconfig_names_logs_in(cluster: ControlPlane, in_cluster: Home, tmp_path: Path) -> None:
     """As clouds have it: a program prints the token, and kubectl runs the same one."""
     cluster.namespace("people")
@@ -312,6 +387,21 @@ def test_the_copy_is_brought_up_to_the_head_and_only_news_is_read(
     assert image is not None
     assert image.seq > head
     assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_list_does_not_wait_for_the_ledger_to_be_copied(in_cluster: Home, tmp_path: Path) -> None:
+    """On a computer without a copy, or with an old one, runs are listed from their objects: in the same words."""
+    away = Home("cluster, without a copy", **{**in_cluster.env, "TENURE_CACHE": str(tmp_path)})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tenure.cli.copied.FAR_BEHIND", 0)
+        for name in ("list", "list-names"):
+            golden(name, away, away.call(*WORDS[name]))
+        assert not list(tmp_path.iterdir())
+        patch.setattr("tenure.cli.copied.is_terminal", lambda stream: True)
+        told = away.call(*WORDS["list-all"])  # what only the ledger knows takes the ledger
+        assert re.fullmatch(r"copying \d+ entries of the cluster's ledger to this computer; .*\n", told.err)
+        golden("list-all", away, told._replace(err=""))
+        assert list(tmp_path.iterdir())
 
 
 def test_commands_at_the_same_time_share_a_copy(in_cluster: Home, tmp_path: Path) -> None:
@@ -453,15 +543,18 @@ def test_a_cluster_on_its_way(new_plane: Callable[[], ControlPlane], tmp_path: P
     assert told.err == f"nothing drives this fleet, so nothing starts yet: {DRIVE}\n"
     with operating(plane.admin, tmp_path / "journal"):
         until(lambda: home.phase("rai/early") == "Pending" and home.call("explain", "rai/early").code == 0)
+    forged(plane, home)
     archived(plane, tmp_path)
     assert home.call("list", "-A", "-o", "name").out == "rai/early\n"  # this copy had them before
     other = cluster_home(plane, plane.admin, tmp_path / "other")
-    told = other.call("list", "-A")
+    assert other.call("list", "-A", "-o", "name").out == "rai/early\n"  # that the API server tells
+    told = other.call("explain", "rai/early")
     assert (told.code, told.out) == (6, "")
     assert told.err.startswith("error: ArchiveNeeded: Entries up to ")
-    assert "next: name the folder of the archive with --archive" in told.err
-    told = other.call("list", "-A", "-o", "name", "--archive", str(tmp_path / "archive"))
-    assert (told.code, told.out) == (0, "rai/early\n")
+    assert "next: once, name the operator's --archive folder or a copy of it: --archive FOLDER" in told.err
+    told = other.call("explain", "rai/early", "--archive", str(tmp_path / "archive"))
+    assert told.code == 0, told.err
+    assert other.call("explain", "rai/early").code == 0, "once: it has them now"
     (copy,) = (tmp_path / "cache").glob("*/ledger.db")
     with Ledger.open(copy) as ledger, ledger.write() as tx:  # as if the API server had known more once
         head = tx.append(at=ledger.head.at, cause="lost", facts=()).seq
@@ -469,6 +562,17 @@ def test_a_cluster_on_its_way(new_plane: Callable[[], ControlPlane], tmp_path: P
     assert (told.code, told.out) == (6, "")
     assert f"ends at entry {head - 1}, but the copy on this computer knows entry {head}" in told.err
     assert "next: tell who keeps the cluster first" in told.err
+
+
+def forged(plane: ControlPlane, home: Home) -> None:
+    """A Lease object that no entry of the ledger opened is found by the audit, and by nothing else."""
+    assert home.call("audit").code == 0
+    plane.api.create(guard._forged(System(namespace="rai"))).must()
+    told = home.call("audit")
+    assert told.code == 7
+    assert "Lease/rai/tenure-is-this-refused" in told.out.partition("What does not hold")[2]
+    assert "no entry of the ledger opened it: expected no object, found an object" in told.out
+    plane.api.delete(f"/apis/{GROUP}/v1/namespaces/rai/leases/tenure-is-this-refused").must()
 
 
 def archived(plane: ControlPlane, folder: Path) -> None:

@@ -122,6 +122,16 @@ def test_a_watch_that_expired_is_replaced_by_a_list(world: World, proxy: FaultPr
     assert world.seen() == world.really()
 
 
+def test_a_server_whose_watches_expire_at_once_is_asked_ever_more_slowly(world: World, proxy: FaultProxy) -> None:
+    """Lists work and no watch does: everything is read again and again, but not as fast as the server answers."""
+    fault, failures = proxy.fail("expire", path=MAPS, times=4), []
+    until(lambda: failures.append(world.copy.failures) or fault.hits == 4, every=0.001)
+    assert max(failures) >= 2, "a list that succeeds is no end of the trouble"
+    until(lambda: world.copy.failures == 0)
+    world.put("c", "1")
+    assert world.settle() == ["c"]
+
+
 @pytest.mark.parametrize("kind", ["error", "throttle", "reset-before", "reset-after", "error-after"])
 def test_a_list_that_fails_is_asked_again(world: World, proxy: FaultProxy, kind: str) -> None:
     fault = proxy.fail(kind, method="GET", path=f"{MAPS}?limit", times=7)

@@ -5,7 +5,7 @@ from typing import Any
 
 from tenure.api.meta import OWNER_ANNOTATION
 from tenure.engine import Apply, Delete, Event, SetPolicy
-from tenure.kube.intake import KINDS, POLICY, Intake, Kind
+from tenure.kube.intake import KINDS, POLICY, RUNS_MAX, Intake, Kind
 from tenure.kube.translate import key_of
 from tenure.testing import Fleet
 from tenure.testing.kube import gpu_node
@@ -82,6 +82,57 @@ def test_a_notice_without_news_is_no_fact() -> None:
     found.turn()
     found.turn()
     assert len(found.fleet.entries) == count
+
+
+def test_a_run_of_which_only_the_status_changed_is_not_judged_again() -> None:
+    """Its owner came from the namespace, and other defaults from the engine: it still says what is known."""
+    found = cluster()
+    width = {"minTotalGPUs": 8, "maxTotalGPUs": 16, "stepGPUs": 8}
+    item = run("train", 8, namespace="lab", malleable=width)
+    del item["spec"]["owner"]
+    found.put(item)
+    assert [type(event) for event in found.turn()] == [Apply]
+    assert found.fleet.state.runs["lab/train"].run.spec.owner == "org:lab"
+    found.put({**item, "status": {"phase": "Running"}})
+    assert found.turn() == []
+    labelled = {**item, "metadata": {**item["metadata"], "labels": {"team": "a"}}}
+    found.put(labelled)
+    assert [type(event) for event in found.turn()] == [Apply]
+    assert found.fleet.state.runs["lab/train"].run.metadata.labels == {"team": "a"}
+    wrong = {**labelled, "spec": {**item["spec"], "resources": {**item["spec"]["resources"], "gpuType": "H200"}}}
+    found.put(wrong)
+    found.turn()
+    assert ("Run", "lab/train") in found.intake.refused
+    found.put(labelled)
+    assert found.turn() == []
+    assert not found.intake.refused, "it says again what is known"
+
+
+def test_a_flood_is_taken_in_by_portions_and_others_have_their_turn() -> None:
+    found = cluster()
+    found.put({"kind": "Namespace", "metadata": {"name": "other", "annotations": {OWNER_ANNOTATION: "org:lab"}}})
+    found.turn()
+    for number in range(2 * RUNS_MAX):
+        item = run(f"flood-{number:04d}", 1, namespace="lab")
+        item["metadata"]["creationTimestamp"] = f"2025-11-01T00:{59 - number // 60:02d}:{number % 60:02d}Z"
+        found.put(item)
+    late = run("late", 1, namespace="other")
+    late["metadata"]["creationTimestamp"] = "2025-11-01T05:00:00Z"
+    found.put(late)
+    taken: list[list[str]] = []
+    while found.intake.waiting:
+        batch = found.intake.collect(found.fleet.state)
+        taken.append([f"{one.metadata.namespace}/{one.metadata.name}" for one in batch.objects])
+        assert found.intake.left == found.intake.waiting
+        assert batch.taken == {("Run", key) for key in taken[-1]}
+        found.intake.apply(batch, lambda event: found.fleet.handle(event).refused)
+    assert [len(keys) for keys in taken] == [RUNS_MAX, RUNS_MAX, 1]
+    assert "other/late" in taken[0]
+    ages = [
+        found.caches["Run"][key]["metadata"]["creationTimestamp"] for keys in taken for key in keys if key[0] == "l"
+    ]
+    assert ages == sorted(ages), "the oldest of a namespace first"
+    assert len(found.fleet.state.runs) == 2 * RUNS_MAX + 1
 
 
 def test_uids_and_times_of_creation_are_the_api_servers() -> None:

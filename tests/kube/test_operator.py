@@ -229,7 +229,7 @@ def test_foreign_pods_with_gpus_count(world: World) -> None:
     world.is_phase("train", "Running")
 
 
-def test_a_run_that_cannot_start_has_a_reservation(world: World) -> None:
+def test_a_run_that_cannot_start_has_a_reservation(world: World, running: Running) -> None:
     machines(world, 1)
     world.submit("first", 8, **here(world), runtime={"expectedDuration": "1h"})
     world.is_phase("first", "Running")
@@ -239,9 +239,29 @@ def test_a_run_that_cannot_start_has_a_reservation(world: World) -> None:
     assert held["spec"]["runRef"]["name"] == "second"
     assert held["status"]["state"] == "Pending"
     until(lambda: world.run("second").get("status", {}).get("earliestStart") == held["status"]["plannedStart"])
+    _a_countdown_is_told_anew_when_it_is_off_by_much(world, held, running)
     world.note(world.pods("first")[0]["metadata"]["name"], exit_code="0")
     world.is_phase("second", "Running")
     until(lambda: world.items("reservations", "second")[0]["status"]["state"] == "Released")
+
+
+def _a_countdown_is_told_anew_when_it_is_off_by_much(world: World, held: Object, running: Running) -> None:
+    """Not whenever it has run on: what we wrote would be a reason to write again, for ever."""
+    path = world.path("reservations", held["metadata"]["name"])
+    token = world.plane.token("tenure-system", "tenure-operator")
+    left = held["status"]["countdownSeconds"]
+
+    def tell(seconds: int) -> None:
+        world.plane.bearer(token).patch(f"{path}/status", {"status": {"countdownSeconds": seconds}}).must()
+
+    def told() -> int:
+        return int(world.api.get(path).must()["status"]["countdownSeconds"])
+
+    tell(left - 30)
+    running.settled()
+    assert told() == left - 30
+    tell(left * 2)
+    until(lambda: told() <= left)
 
 
 def test_kubectl_shows_useful_columns(world: World) -> None:

@@ -89,21 +89,21 @@ def test_one_that_was_killed_is_followed_by_the_next(world: World, tmp_path: Pat
         until(lambda: world.leases("train"), 60)
         child.kill()
     with process(world.plane, tmp_path):
-        world.is_phase("train", "Running", 60)
+        world.is_phase("train", "Running")
         assert len(world.pods("train")) == len(world.open_leases("train")) == 1
 
 
 def test_two_with_an_election_and_the_leader_is_held_still(world: World, tmp_path: Path) -> None:
     with process(world.plane, tmp_path / "a", "--elect") as one, process(world.plane, tmp_path / "b", "--elect") as two:
         world.submit("first", 8, **here(world))
-        world.is_phase("first", "Running", 60)
+        world.is_phase("first", "Running")
         leader = one if "leading" in (tmp_path / "a" / "log").read_text() else two
         leader.send_signal(signal.SIGSTOP)
         world.submit("second", 8, **here(world))
-        world.is_phase("second", "Running", 60)
+        world.is_phase("second", "Running")
         leader.send_signal(signal.SIGCONT)
         world.submit("third", 8, **here(world))
-        world.is_phase("third", "Running", 60)
+        world.is_phase("third", "Running")
         slots = [
             (lease["spec"]["slice"]["nodes"][0], gpu)
             for lease in world.open_leases()

@@ -194,7 +194,7 @@ def test_two_operators_decide_nothing_twice(world: World, config: Path, tmp_path
         for index in range(16):
             world.submit(f"train-{index}", 4, **here(world))
         for index in range(16):
-            world.is_phase(f"train-{index}", "Running", 40)
+            world.is_phase(f"train-{index}", "Running")
         assert len(world.pods()) == len(world.open_leases()) == 16
         one.settled()
         two.settled()
@@ -245,7 +245,7 @@ def test_an_admitted_run_costs_its_pods_its_leases_and_little_more(world: World,
         running.client.arm(10**9, "before")  # only to count
         world.api.create_all([run(f"r{index}", 8, namespace=world.namespace, **here(world)) for index in range(count)])
         for index in range(count):
-            world.is_phase(f"r{index}", "Running", 60)
+            world.is_phase(f"r{index}", "Running")
         running.settled()
         assert running.client.writes <= count * (1 + 1 + 3)
         running.client.arm(10**9, "before")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tenure.testing.kube import ControlPlane
+from tenure.testing.kube import ControlPlane, Kwok
 from tenure.testing.scenarios import brief
 from tests.kube.operating import installed
 from tests.kube.scenarios import play, wipe
@@ -20,19 +20,23 @@ _RESERVATION = re.compile(r"(Reservation/\S+)-[0-9a-f]{8}")
 
 
 @pytest.fixture(scope="module")
-def bare(programs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A cluster of this module's own: without KWOK, because the scenarios say what kubelets do, and when."""
-    with ControlPlane.started(tmp_path_factory.mktemp("scenarios"), programs) as plane:
+def cluster(programs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A cluster of this module's own, with KWOK on all nodes: the scenarios say when kubelets do what."""
+    folder = tmp_path_factory.mktemp("scenarios")
+    with (
+        ControlPlane.started(folder, programs) as plane,
+        Kwok.started(programs["kwok"], plane.admin, folder, told=True),
+    ):
         installed(plane)
         yield plane
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_scenario_comes_out_as_written_on_kubernetes(name: str, bare: ControlPlane, tmp_path: Path) -> None:
-    wipe(bare)
+def test_a_scenario_comes_out_as_written_on_kubernetes(name: str, cluster: ControlPlane, tmp_path: Path) -> None:
+    wipe(cluster)
     wanted = scenario(name)
     expected = yaml.safe_load((HERE / f"{name}.expect.yaml").read_text())
-    found = brief(play(wanted, bare, tmp_path), start=wanted.start)
+    found = brief(play(wanted, cluster, tmp_path), start=wanted.start)
     assert _named_alike(found) == _named_alike(expected)
 
 

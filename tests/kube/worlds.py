@@ -63,8 +63,8 @@ class World:
         answer = self.api.get(self.path("runs", name))
         return "Gone" if answer.status == 404 else str(answer.body.get("status", {}).get("phase", ""))
 
-    def is_phase(self, name: str, phase: str, seconds: float = 20.0) -> Object:
-        until(lambda: self.phase(name) == phase, seconds)
+    def is_phase(self, name: str, phase: str) -> Object:
+        until(lambda: self.phase(name) == phase)
         return {} if phase == "Gone" else self.run(name)
 
     def condition(self, name: str, kind: str) -> Object:

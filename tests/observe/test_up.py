@@ -16,10 +16,11 @@ from urllib.request import urlopen
 import pytest
 
 from tenure.embedded.daemon import Daemon
-from tenure.embedded.metered import Metered
+from tenure.embedded.fleet import clock
 from tenure.facts import Entry
 from tenure.observe import Metrics
 from tenure.observe.exposition import text
+from tenure.observe.meter import Meter
 from tests.cli.support import call, create, finish, run_yaml, spawn, submit
 from tests.observe.support import nonzero, parsed, value, values
 
@@ -134,7 +135,7 @@ def test_nothing_that_goes_wrong_with_metrics_stops_the_driver(tmp_path: Path, m
     monkeypatch.setattr(Metrics, "saw", broken)
     monkeypatch.setattr(Metrics, "collect", broken)
     monkeypatch.setattr(Metrics, "wanted", True)
-    Daemon(fleet, metered=Metered(metrics), watch=seen.append).run(until_idle=True)
+    Daemon(fleet, metered=Meter(metrics, clock), watch=seen.append).run(until_idle=True)
     assert seen
     assert value(parsed(text(metrics)), "metrics_failures_total") > len(seen)
     assert completed(fleet)
@@ -144,7 +145,7 @@ def test_entries_that_were_missed_while_the_ledger_was_away_are_counted_when_it_
     tmp_path: Path,
 ) -> None:
     fleet = create(tmp_path)
-    metered = Metered(Metrics())
+    metered = Meter(Metrics(), clock)
     Daemon(fleet, metered=metered).run(until_idle=True)
     head = metered.metrics.head
     assert submit(fleet, run_yaml("a", 8, "true")).code in (0, 3)
@@ -156,7 +157,7 @@ def test_entries_that_were_missed_while_the_ledger_was_away_are_counted_when_it_
 
 
 def test_prometheus_client_is_imported_only_where_metrics_are_served() -> None:
-    modules = "tenure.cli.server.up, tenure.cli.server.scraped, tenure.embedded.metered"
+    modules = "tenure.cli.server.up, tenure.cli.server.scraped, tenure.embedded.metered, tenure.observe.meter"
     code = f"import sys, {modules}; print('prometheus_client' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

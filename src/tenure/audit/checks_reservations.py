@@ -27,7 +27,8 @@ there. An earlier promise that is late lasts that much longer, and what is held 
 since before) is held against everybody; a plan that counts on cuts counts on none of those who came by an earlier
 promise since. An edit of the run,
 or another width, is a cause of its own; so is an earlier promise that begins in the midst of the old plan, and money
-that hours or caps withhold; and a run that was itself cut cuts nobody, and waits.
+that hours or caps withhold; and a run that was itself cut cuts nobody, and waits. Who was let in while somebody else
+was still to be gone by then is not to blame if that one, who was there first, overstays.
 
 **What stands**, on a settled world: no Pending reservation has a start that is past.
 
@@ -269,8 +270,9 @@ class ReservationWatch:
             late = [one for one in late if ends[one.lease.key] > then]
             if max(needs.values()) > room or needs[then] + self._stuck(pot, claim, late, at=at) > room:
                 return
-            if needs[then] + sum(_gpus(one) for one in late) > room:
-                culprits.update(one.lease.key for one in late)
+            needed = needs[then] + sum(_gpus(one) for one in late)
+            stay = [one for one in held if one not in late and self._stays_on(one, by=then, at=at)]
+            culprits.update(one.lease.key for one in late if needed - self._counted_on(stay, one) > room)
         if culprits:
             message = "is delayed by work admitted after it"
             expected = f"a start at {moment(before.plan.start or 0)}"
@@ -303,6 +305,15 @@ class ReservationWatch:
             return 0
         stay = (one for one in late if one.entry < before and (self._declared(one) or FOREVER) > at)
         return sum(map(_gpus, (*gone, *stay)))
+
+    def _stays_on(self, one: Holding, *, by: Instant, at: Instant) -> bool:
+        """Whether a lease was to end by an instant, and overstays, by nobody's leave and past nobody."""
+        until = self._declared(one)
+        return until is not None and until <= min(at, by) and not self._books.run(one.lease.run_key).life.backfilled
+
+    def _counted_on(self, stay: list[Holding], late: Holding) -> int:
+        """GPUs that were still to be given back when somebody was let in, and were not."""
+        return sum(_gpus(one) for one in stay if (self._declared(one) or 0) > late.lease.start)
 
     def _is_held(self, claim: Claim, *, at: Instant) -> bool:
         return claim.active and _is_held(self._books.reservations[claim.run], at=at)

@@ -9,7 +9,7 @@ moment for its decision, to be able to tell it. Who may not read the ledger stil
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,7 +24,7 @@ from tenure.cli.copied import DRIVE, Copied, opened
 from tenure.cli.exits import Exit
 from tenure.cli.handed import is_leaving, knows, machines, manifest
 from tenure.cli.objects import ObjectsView
-from tenure.cli.port import Made, Submitted, View
+from tenure.cli.port import Made, Misshown, Submitted, Telling, View
 from tenure.cli.reach import access_to
 from tenure.cli.recorded import Followed, Recorded
 from tenure.cli.refused import field_errors, from_store, trouble
@@ -69,10 +69,11 @@ class ClusterFleet(Recorded):
             self._take_in(copy)
 
     @classmethod
-    def open(cls, *, kubeconfig: Path | None, context: str | None, archive: Path | None) -> Self:
+    def open(cls, *, kubeconfig: Path | None, context: str | None, archive: Path | None, brief: bool = False) -> Self:
+        """``brief``: only runs will be listed; see ``copied.opened``."""
         client, io = Client(access_to(kubeconfig, context)), IO()
         try:
-            copy, why = opened(io, client, archive)
+            copy, why = opened(io, client, archive, brief=brief)
             return cls(io, client, copy, why=why)
         except BaseException:
             io.run(client.close())
@@ -98,6 +99,11 @@ class ClusterFleet(Recorded):
         if self._books is None:
             raise self._why
         return self._books
+
+    @property
+    def state_or_none(self) -> State | None:
+        """The state at the head; None where the ledger cannot be read."""
+        return self._state
 
     @property
     def name(self) -> str:
@@ -162,6 +168,14 @@ class ClusterFleet(Recorded):
             raise Trouble(problem, next_step=step, exit=Exit.NOT_FOUND)
         return found
 
+    def misshown(self, progress: Telling) -> Iterator[Misshown]:
+        from tenure.cli.mirrored import Mirror
+
+        try:
+            yield from Mirror(self._io, self._client, self._fleet.ledger, self._refresh).differences(progress)
+        except ApiError as error:
+            raise trouble(error, doing="the Lease objects cannot be compared") from error
+
     # -- telling --
 
     def make_room(self, key: str) -> Made:
@@ -198,20 +212,17 @@ class ClusterFleet(Recorded):
         done = self._run(put_all(self._client, items, dry_run=dry_run))
         return self._told([*zip(map(intake.full_name, given), done, strict=True)], dry_run=dry_run)
 
-    def amend(self, before: Run, after: Run) -> Submitted:
+    def amend(self, before: Run, after: Run, *, dry_run: bool = False) -> Submitted:
         if refused := self._checked((after,)):
             return Submitted(refused=tuple(refused))
         change = {"spec": difference(msgspec.to_builtins(before.spec), msgspec.to_builtins(after.spec))}
         meta = before.metadata
         try:
-            found = Put(
-                "changed",
-                self._run(self._client.patch(RUNS, meta.name, change, meta.namespace), raw=True),
-                written=True,
-            )
+            work = self._client.patch(RUNS, meta.name, change, meta.namespace, dry_run=dry_run)
+            found = Put("changed", self._run(work, raw=True), written=not dry_run)
         except ApiError as error:
             found = Put("unchanged", manifest(before), error)
-        return self._told([(intake.full_name(before), found)], dry_run=False)
+        return self._told([(intake.full_name(before), found)], dry_run=dry_run)
 
     def cancel(self, keys: Sequence[tuple[str, str]], *, dry_run: bool = False) -> None:
         for trial in (True,) if dry_run else (True, False):

@@ -15,6 +15,7 @@ class Exit(IntEnum):
     NEVER = 4
     NOT_FOUND = 5
     REFUSED = 6
+    FINDINGS = 7
     INTERRUPTED = 130
     PIPE_CLOSED = 141
 
@@ -27,6 +28,7 @@ MEANINGS: dict[Exit, str] = {
     Exit.NEVER: "`plan`: a run can never start as things are.",
     Exit.NOT_FOUND: "There is no such run, node, budget, pod or fleet.",
     Exit.REFUSED: "The ledger refused, `ledger verify` found something, `resolve` finds no room, or another drives.",
+    Exit.FINDINGS: "`audit` found an invariant that does not hold, or `doctor` something that is not right.",
     Exit.INTERRUPTED: "Stopped by Ctrl-C (128 + SIGINT). Commands that follow something end with 0 instead.",
     Exit.PIPE_CLOSED: "The reader of the output went away (128 + SIGPIPE), as with `| head`.",
 }

@@ -9,14 +9,20 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec import Struct
 
 from tenure.cli.exits import Exit
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+COMPLETES = "_TENURE_COMPLETE"
+"""Set by a shell that asks what could come next."""
 
 
 class Verb(Struct, frozen=True):
@@ -32,6 +38,8 @@ class LazyGroup(click.Group):
     def __init__(self, *args: Any, verbs: Mapping[str, Verb] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.verbs = dict(verbs or {})
+        self.teach: Callable[[click.Command], None] | None = None
+        """What completions do to a verb before they ask it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """In the order of the table: by what people do first, not by the alphabet."""
@@ -43,6 +51,8 @@ class LazyGroup(click.Group):
             return super().get_command(ctx, cmd_name)
         command = import_module(verb.module).command
         assert isinstance(command, click.Command)
+        if self.teach is not None:
+            self.teach(command)
         return command
 
     def resolve_command(
@@ -56,6 +66,16 @@ class LazyGroup(click.Group):
             known = f"did you mean {like}?" if like else f"there are {', '.join(self.list_commands(ctx))}"
             raise click.UsageError(f"there is no command {name!r}: {known}", ctx)
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Verbs by the table, so that none is imported; options by click."""
+        from click.shell_completion import CompletionItem
+
+        if incomplete.startswith("-"):
+            return click.Command.shell_complete(self, ctx, incomplete)
+        rows = [(name, verb.short) for name, verb in self.verbs.items()]
+        rows += [(name, command.get_short_help_str()) for name, command in self.commands.items()]
+        return [CompletionItem(name, help=short) for name, short in rows if name.startswith(incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = [(name, verb.short) for name, verb in self.verbs.items()]
@@ -79,8 +99,13 @@ class Root(LazyGroup):
         """Run a command and leave with its exit code; without ``standalone_mode``, answer the code."""
         _open_streams()
         name = prog_name or self.name or ""
-        self._main_shell_completion(extra, name, complete_var)
-        code = self._guarded(list(sys.argv[1:] if args is None else args), name, extra)
+        words = list(sys.argv[1:] if args is None else args)
+        if COMPLETES in os.environ:
+            from tenure.cli.completing import answer
+
+            code = answer(self, name, words)
+        else:
+            code = self._guarded(words, name, extra)
         if standalone_mode:
             sys.exit(code)
         return code

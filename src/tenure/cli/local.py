@@ -103,8 +103,8 @@ class LocalFleet(Recorded):
         changes = tuple((name, _change(puts.get(name))) for name in map(_full_name, objects))
         return Submitted(changes=changes, decided=decided)
 
-    def amend(self, before: Run, after: Run) -> Submitted:
-        return self.submit([after])
+    def amend(self, before: Run, after: Run, *, dry_run: bool = False) -> Submitted:
+        return self.submit([after], dry_run=dry_run)
 
     def cancel(self, keys: Sequence[tuple[str, str]], *, dry_run: bool = False) -> None:
         if dry_run:

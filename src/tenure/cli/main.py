@@ -39,8 +39,11 @@ RUNS = {
     "chargeback": Verb("tenure.cli.runs.chargeback", "Say what everybody has to pay for a period."),
     "pods": Verb("tenure.cli.runs.pods", "List the pods that run now."),
     "verify": Verb("tenure.cli.runs.verify", "Check the record of a draw."),
+    "audit": Verb("tenure.cli.runs.audit", "Check the whole ledger against the invariants."),
+    "doctor": Verb("tenure.cli.runs.doctor", "Check an installation, and say how to mend what is not right."),
     "forecast-error": Verb("tenure.cli.runs.forecast_error", "Say how good the promised starts were."),
     "nodes": Verb("tenure.cli.runs.nodes", "List machines, and the room on them."),
+    "completion": Verb("tenure.cli.runs.completion", "Print what a shell needs to complete commands and names."),
     "version": Verb("tenure.cli.runs.version", "Print the version."),
 }
 SERVER = {
@@ -55,6 +58,7 @@ SERVER = {
     "notify": Verb("tenure.cli.server.notify", "Show how notifications fare, or send dead letters again."),
     "policy": Verb("tenure.cli.server.policy", "Show or set a fleet's policy."),
     "explain-code": Verb("tenure.cli.server.explain_code", "Say what a reason's code means."),
+    "completion": Verb("tenure.cli.runs.completion", "Print what a shell needs to complete commands and names."),
     "version": Verb("tenure.cli.runs.version", "Print the version."),
 }
 _HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
@@ -89,6 +93,13 @@ def kubectl_runs() -> int:
 def tenure() -> int:
     """The console script ``tenure``."""
     return _run(server, "tenure")
+
+
+def kubectl_complete_runs() -> int:
+    """The console script ``kubectl_complete-runs``, which kubectl asks for completions of ``kubectl runs``."""
+    from tenure.cli.completing import kubectl
+
+    return kubectl(runs, "kubectl-runs", sys.argv[1:])
 
 
 def _run(program: Root, name: str) -> int:

@@ -155,7 +155,8 @@ def plain(table: Table) -> list[str]:
     ['NAME   GPUS', 'a         8', 'bcdef    16']
     """
     grid = _grid(table)
-    return [_join(row, _widths(grid), table.columns) for row in grid]
+    widths = _widths(grid)
+    return [_join(row, widths, table.columns) for row in grid]
 
 
 def _grid(table: Table) -> list[list[str]]:

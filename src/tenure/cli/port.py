@@ -8,7 +8,7 @@ by itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol, Unpack
 
 from msgspec import Struct
@@ -39,8 +39,11 @@ if TYPE_CHECKING:
     from tenure.engine.alternatives import Alternative
     from tenure.engine.asked import Room
     from tenure.engine.waits import Rest
+    from tenure.ledger import Head, Link
     from tenure.shell.logs import LogFile
 
+Telling = Callable[[str, int, int], None]
+"""Hears how far something has come: what, how much is done, of how much."""
 Change = Literal["created", "changed", "unchanged"]
 NodeState = Literal["Ready", "Cordoned", "NotReady", "Tainted", "Fenced", "Quarantined", "NoGPUs"]
 
@@ -214,6 +217,15 @@ class Made(Struct, frozen=True, kw_only=True):
     froze: Froze | None = None
 
 
+class Misshown(Struct, frozen=True, kw_only=True):
+    """An object that says something else than the ledger."""
+
+    object: str
+    message: str
+    expected: str
+    found: str
+
+
 class View(Protocol):
     """Everything at one instant."""
 
@@ -343,6 +355,19 @@ class Fleet(Protocol):
         """The files of all attempts that are still there, by attempt, rank and container; ``follow``: as they grow."""
         ...
 
+    @property
+    def head(self) -> Head:
+        """The last entry of the ledger that the answers are from."""
+        ...
+
+    def links(self, until: int) -> Iterator[Link]:
+        """The ledger from its beginning up to an entry, as it is stored."""
+        ...
+
+    def misshown(self, progress: Telling) -> Iterator[Misshown]:
+        """What shows leases to others and says something else than the ledger; an embedded fleet has nothing such."""
+        ...
+
     def rehearse(self, objects: Sequence[Run | Budget | object] = (), *, only: str = "") -> Rehearsal:
         """What would happen if these objects were applied now; ``only`` asks about a run that is there."""
         ...
@@ -359,7 +384,7 @@ class Fleet(Protocol):
         """Create or change objects, all or none; ``dry_run``: go through all of it, and write nothing."""
         ...
 
-    def amend(self, before: Run, after: Run) -> Submitted:
+    def amend(self, before: Run, after: Run, *, dry_run: bool = False) -> Submitted:
         """Change a run that is there: only what differs is written, so that what others change meanwhile stays."""
         ...
 

@@ -6,10 +6,10 @@ the difference. What is told to a fleet does: ``local.py`` and ``cluster.py`` ad
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
-from tenure.cli.port import Planned, Rehearsal, View
+from tenure.cli.port import Misshown, Planned, Rehearsal, Telling, View
 from tenure.cli.view import StateView, run_line
 from tenure.embedded.fleet import Fleet
 from tenure.engine import Apply, State, Tick
@@ -37,6 +37,7 @@ from tenure.units import GpuMicros, Instant
 if TYPE_CHECKING:
     from tenure.engine import Outcome
     from tenure.engine.asked import Room
+    from tenure.ledger import Head, Link
     from tenure.ledger.queries import Which
 
 
@@ -94,6 +95,16 @@ class Recorded:
 
     def promises(self, *, since: Instant, until: Instant) -> list[PromiseRow]:
         return self._fleet.ledger.promises(since=since, until=until)
+
+    @property
+    def head(self) -> Head:
+        return self._fleet.ledger.head
+
+    def links(self, until: int) -> Iterator[Link]:
+        return self._fleet.ledger.links(until=until)
+
+    def misshown(self, progress: Telling) -> Iterator[Misshown]:
+        return iter(())
 
     # -- what if --
 

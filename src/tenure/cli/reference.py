@@ -11,9 +11,11 @@ from collections.abc import Iterator
 
 import click
 
+from tenure.cli.completing import PATIENCE
 from tenure.cli.exits import MEANINGS
 from tenure.cli.lazy import LazyGroup
 from tenure.cli.main import runs, server
+from tenure.cli.server.logged import LOG_FORMAT
 from tenure.cli.session import ANCHOR_VARIABLE, LOCAL_VARIABLE, NAMESPACE_VARIABLE
 from tenure.cli.terminal import HINTS
 from tenure.cli.trouble import DEBUG
@@ -34,6 +36,8 @@ _ENVIRONMENT = {
     NAMESPACE_VARIABLE: "The namespace, as with `-n`.",
     ANCHOR_VARIABLE: "Where the ledger's anchor is, as with `--anchor`.",
     HINTS: "`off`: no lines that say what to do next.",
+    LOG_FORMAT: "`json`: `tenure up` and `tenure operator` write one JSON record a line.",
+    PATIENCE: "How many seconds completion at a prompt may take; 2 if left out.",
     DEBUG: "`1`: a bug shows its traceback.",
     "NO_COLOR": "Set to anything: no colour.",
     "COLUMNS": "The width of the terminal, if it should be another.",

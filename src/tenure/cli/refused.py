@@ -108,7 +108,8 @@ def from_store(refused: StoreRefused, *, folder: object) -> Trouble:
     from tenure.kube.refusals import Code
 
     steps = {
-        Code.ArchiveNeeded: "name the folder of the archive with --archive, or copy it from who keeps the cluster",
+        Code.ArchiveNeeded: "once, name the operator's --archive folder or a copy of it: --archive FOLDER "
+        "(TENURE_ARCHIVE); ask who keeps the cluster for it. submit, list, shrink, grow and cancel work without it",
         Code.Unreachable: "check that the API server answers (kubectl cluster-info), then try again",
         Code.NotAllowed: f"ask an administrator for ClusterRole {READER}",
     }

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from tenure.cli.lookup import find, run_argument
+from tenure.cli.manifests import dry_run
 from tenure.cli.session import Function, Session
 from tenure.cli.terminal import hint, say
 from tenure.cli.trouble import Trouble, invalid
@@ -25,11 +26,11 @@ Direction = Literal["shrink", "grow"]
 
 
 def arguments(function: Function) -> Function:
-    """RUN and GPUS."""
-    return run_argument(click.argument("gpus", type=click.IntRange(min=1), metavar="GPUS")(function))
+    """RUN, GPUS and ``--dry-run``."""
+    return run_argument(click.argument("gpus", type=click.IntRange(min=1), metavar="GPUS")(dry_run(function)))
 
 
-def resize(session: Session, text: str, gpus: int, *, direction: Direction) -> None:
+def resize(session: Session, text: str, gpus: int, *, direction: Direction, dry_run: bool = False) -> None:
     """Have a run desire another width, and say what becomes of it."""
     with session.fleet(write=True) as fleet:
         before = fleet.view()
@@ -39,9 +40,12 @@ def resize(session: Session, text: str, gpus: int, *, direction: Direction) -> N
         if wanted is None:
             print(f"Run/{safe(line.key)}: desires {plural(gpus, 'GPU')} already")
         else:
-            done = fleet.amend(run, wanted)
+            done = fleet.amend(run, wanted, dry_run=dry_run)
             if done.refused:
                 raise invalid(done.refused, next_step="mend what is listed above and try again; nothing was changed")
+            if dry_run:
+                print(f"Run/{safe(line.key)}: would desire {plural(gpus, 'GPU')} (server dry run)")
+                return
             print(f"Run/{safe(line.key)}: {_fate(line, fleet.view(), gpus)}")
             if not fleet.driven:
                 say(f"nothing drives this fleet, so nothing changes yet: {fleet.drive_command}")

@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import time_ns
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,7 +20,9 @@ from msgspec.structs import replace
 
 from tenure.cli.exits import Exit
 from tenure.cli.output import FORMATS
+from tenure.cli.times import Ago
 from tenure.cli.trouble import Trouble
+from tenure.units import Instant
 
 if TYPE_CHECKING:
     from tenure.cli.port import Fleet
@@ -63,16 +66,28 @@ class Session(Struct, frozen=True, kw_only=True):
         """The namespace to list; None for all."""
         return None if self.all_namespaces else self.place
 
-    def fleet(self, *, write: bool = False) -> Fleet:
-        """Open the fleet that was chosen: an embedded one if one is named, else the cluster of the kubeconfig."""
+    def fleet(self, *, write: bool = False, brief: bool = False) -> Fleet:
+        """Open the fleet that was chosen: an embedded one if one is named, else the cluster of the kubeconfig.
+
+        ``brief``: runs will be listed, and nothing else is asked; a cluster may then answer without its ledger.
+        """
         if self.local is None:
             with kubernetes():
                 from tenure.cli.cluster import ClusterFleet
 
-            return ClusterFleet.open(kubeconfig=self.kubeconfig, context=self.context, archive=self.archive)
+            return ClusterFleet.open(
+                kubeconfig=self.kubeconfig, context=self.context, archive=self.archive, brief=brief
+            )
         from tenure.cli.local import LocalFleet
 
         return LocalFleet.open(self.local, write=write, anchor=self.anchor)
+
+    def present(self) -> Instant:
+        """The present instant of the fleet that was chosen: that of a kept scenario is where it ended."""
+        if self.local is None:
+            return time_ns() // 1000
+        with self.fleet() as fleet:
+            return fleet.view().now
 
     def command(self, *words: str) -> str:
         """A command to copy: the program, the flags that chose this fleet, and the words."""
@@ -147,7 +162,8 @@ def verb(
 
     def decorate(function: Function) -> click.Command:
         def call(**given: Any) -> Any:
-            return function(current().taking(given), **given)
+            session = current().taking(given)
+            return function(session, **_dated(given, session))
 
         call.__doc__ = function.__doc__
         call.__click_params__ = list(getattr(function, "__click_params__", ()))  # type: ignore[attr-defined]  # click's own
@@ -161,6 +177,13 @@ def verb(
         return command
 
     return decorate
+
+
+def _dated(given: dict[str, Any], session: Session) -> dict[str, Any]:
+    """Options, with instants in the place of how long ago they were."""
+    ago = {name: value for name, value in given.items() if isinstance(value, Ago)}
+    now = session.present() if ago else 0
+    return {**given, **{name: now - value.length for name, value in ago.items()}}
 
 
 def current() -> Session:

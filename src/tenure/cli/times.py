@@ -1,5 +1,8 @@
 """Instants on a command line: absolute, a day, or how long ago.
 
+How long ago is counted from the fleet's own present: the ledger of a scenario stands where the scenario ended. So what
+is relative stays so (``Ago``) until it is known which fleet is asked; ``@verb`` then makes it an instant.
+
 >>> now = parse_time("2025-11-01T12:00:00Z")
 >>> [format_time(read_moment(text, now)) for text in ("2025-10-31", "2025-10-31T08:15Z", "2h", "now")]
 ['2025-10-31T00:00:00Z', '2025-10-31T08:15:00Z', '2025-11-01T10:00:00Z', '2025-11-01T12:00:00Z']
@@ -8,39 +11,50 @@
 from __future__ import annotations
 
 import re
-from time import time_ns
 from typing import Any
 
 import click
+from msgspec import Struct
 
-from tenure.units import Instant, format_time, parse_duration, parse_time
+from tenure.units import Instant, Micros, format_time, parse_duration, parse_time
 
-__all__ = ["MOMENT", "format_time", "month", "parse_time", "read_moment"]
+__all__ = ["MOMENT", "Ago", "format_time", "month", "parse_time", "read_moment"]
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _MINUTE = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d)Z?")
 
 
+class Ago(Struct, frozen=True):
+    """So long before the fleet's present."""
+
+    length: Micros = 0
+
+
 def read_moment(text: str, now: Instant) -> Instant:
     """An instant from RFC 3339 (also to the minute), a day (its midnight UTC), ``now``, or a duration ago."""
+    found = _read(text)
+    return now - found.length if isinstance(found, Ago) else found
+
+
+def _read(text: str) -> Instant | Ago:
     if text == "now":
-        return now
+        return Ago()
     if _DAY.fullmatch(text):
         return parse_time(f"{text}T00:00:00Z")
     if (found := _MINUTE.fullmatch(text)) is not None:
         return parse_time(f"{found[1]}:00Z")
     if text[:1].isdigit() and "T" not in text.upper():
-        return now - parse_duration(text)
+        return Ago(parse_duration(text))
     return parse_time(text)
 
 
 class _Moment(click.ParamType):  # type: ignore[type-arg]  # generic only in click's newest releases
     name = "time"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Instant:
-        if isinstance(value, int):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Instant | Ago:
+        if isinstance(value, int | Ago):
             return value
         try:
-            return read_moment(str(value), time_ns() // 1000)
+            return _read(str(value))
         except ValueError:
             shown = str(value)[:40]
             self.fail(f"{shown!r} is no time: write 2025-11-01T00:15:00Z, 2025-11-01, now, or 2h (ago)", param, ctx)

@@ -29,8 +29,8 @@ from tenure.shell.store import Store
 from tenure.units import SECOND, Instant, parse_duration
 
 if TYPE_CHECKING:
-    from tenure.embedded.metered import Metered
     from tenure.notify import NotifyConfig
+    from tenure.observe.meter import Meter
 
 POLL = 0.1
 """Seconds between two looks at the file."""
@@ -51,7 +51,7 @@ class Daemon:
         notify: NotifyConfig | None = None,
         report: Callable[[str], None] | None = None,
         custodians: Sequence[FolderCustodian] = (),
-        metered: Metered | None = None,
+        metered: Meter | None = None,
     ) -> None:
         self.path = path
         self.metered = metered
@@ -98,6 +98,8 @@ class Daemon:
                 try:
                     home.drive(now=clock())
                 except LedgerRefused as refused:
+                    if self.metered is not None:
+                        self.metered.refused()
                     self._report(refused)
                     return self.stopping.wait(RETRY)
                 if self.metered is not None:

@@ -16,14 +16,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tenure.engine import activation, promise
+from tenure.engine import activation, promise, standing
 from tenure.engine.activation import may_cut
 from tenure.engine.bind import Who, bind
 from tenure.engine.demand import Demand
 from tenure.engine.forecast import Search, Start, safe_plan, slice_of, world_at
 from tenure.engine.future import Future
+from tenure.engine.horizon import Claim
 from tenure.engine.life import move, start
 from tenure.engine.plan import Plan, make_plan
+from tenure.engine.standing import Fleetwide
 from tenure.engine.state import Rank, RunRow, State
 from tenure.engine.turn import Turn
 from tenure.facts import Decided, Reason, Reservation, Slice, Verdict
@@ -36,6 +38,7 @@ def admit(turn: Turn) -> None:
     """Look at everything on the agenda, until nothing is left on it."""
     agenda = turn.state.agenda
     turn.state.hold_late(turn.now)
+    turn.state.look_ahead(turn.now)
     while agenda.flavors or agenda.runs:
         flavors, agenda.flavors = agenda.flavors, set()
         changed, agenda.runs = agenda.runs, set()
@@ -43,6 +46,7 @@ def admit(turn: Turn) -> None:
         for row in sorted(
             (turn.state.runs[key] for key in changed if key in turn.state.runs), key=lambda row: row.order
         ):
+            turn.state.news.forget(row.key)
             some.setdefault(row.demand.flavor, []).append(row)
         for flavor in sorted({*flavors, *some}):
             one = _Pass(turn, flavor)
@@ -62,13 +66,17 @@ class _Pass:
         self.refused: dict[Demand, tuple[Rank, Verdict]] = {}
         self.cursor: dict[Demand, tuple[Rank, Instant]] = {}
         """Where the search for an equal demand ended: a younger run cannot start before."""
+        self.floor: dict[str, Instant] = {}
+        """Of runs that were looked at, the instant before which they cannot start."""
         self.done: set[str] = set()
         self._later = _Later(turn.state, [])
+        self._fleetwide = Fleetwide(turn.state, flavor, [])
         self.swept: set[str] = set()
         """Runs that are planned anew; all others stay as they are."""
 
     def over_all(self) -> None:
-        self._sweep([self.state.runs[key] for key in self.state.queue.waiting(self.flavor)])
+        if self._sweep([self.state.runs[key] for key in self.state.queue.waiting(self.flavor)]):
+            self.state.news.settled(self.flavor, self.state.queue.waiting(self.flavor))
 
     def over(self, rows: list[RunRow]) -> None:
         """Some runs changed. Those that start where they were promised to leave all others as they are; so does one
@@ -85,16 +93,17 @@ class _Pass:
         if any(self._waits(row) and self._start_of(row) > starts[row.key] for row in rest):
             self.state.agenda.flavors.add(self.flavor)  # what it no longer claims may be of use to earlier ones
 
-    def _sweep(self, rows: list[RunRow]) -> None:
+    def _sweep(self, rows: list[RunRow]) -> bool:
         """Consider runs, oldest first; each is planned on what others were promised before it was.
 
         Where an older run was promised its start later than a younger one, it may gain by what that one leaves: then
-        all are considered once more.
+        all are considered once more. False if that has not come to an end.
         """
         for _ in range(SWEEPS_MAX):
             plans = {row.key: self._planned(row) for row in rows}
             ranks = [self.state.rank(row) for row in rows]
             self._later = _Later(self.state, rows)
+            self._fleetwide = Fleetwide(self.state, self.flavor, self._later.promised)
             self.swept = {row.key for row in rows}
             for row in rows:
                 if row.key not in self.done and row.key in self.state.runs:
@@ -103,8 +112,9 @@ class _Pass:
             before, rows = rows, [row for row in rows if row.key in self.state.runs and self._waits(row)]
             same = len(rows) == len(before) and all(self._planned(row) == plans[row.key] for row in rows)
             if same or ranks == sorted(ranks):
-                return
-            self.done, self.refused, self.cursor = set(), {}, {}
+                return True
+            self.done, self.refused, self.cursor, self.floor = set(), {}, {}, {}
+        return False
 
     def _start_of(self, row: RunRow) -> Instant:
         plan = self._planned(row)
@@ -135,7 +145,15 @@ class _Pass:
             self._claim_again(row)
             return
         self.done.add(row.key)
+        self._later.reach(row)
+        since = self._cursor(row, self.turn.now)
+        if not standing.concerned(self.state, row, self._fleetwide, now=self.turn.now, since=since):
+            self._ends_at(row, self._start_of(row))
+            return
         self._later.plan(row)
+        if self._stands(row):
+            self._later.planned(row)
+            return
         plan = self._plan(row)
         while isinstance(plan, Plan) and self._owners_first(row, plan):
             self._later.plan(row)
@@ -147,6 +165,41 @@ class _Pass:
             refuse(self.turn, row, plan)
             self._promise(row, plan)
         self._later.planned(row)
+
+    def _stands(self, row: RunRow) -> bool:
+        """Whether a promise stays as it is: no start is earlier, and the slice is there when its start comes."""
+        one = promise.of(self.turn, row)
+        if one is None or one.plan.start is None or not standing.may_stand(row, one, now=self.turn.now):
+            return False
+        search = Search(self.state, row.demand, now=self.turn.now)
+        paid, earlier = self._earliest(row, search, one, before=one.plan.start)
+        if paid is None:
+            return False
+        limit = self._limit(row, paid)
+        self.floor[row.key] = earlier.at if earlier is not None else min(one.plan.start, limit + 1)
+        if earlier is not None or (may_cut(row) and one.plan.start > limit):
+            return False
+        horizon = self.state.horizon
+        if not self._as_planned(row, one, one.plan.start):
+            with horizon.without(tuple(horizon.overdue)):
+                if not horizon.overdue or not self._as_planned(row, one, one.plan.start):
+                    return False
+        self.state.claim(one)
+        standing.found(self.state, row, search, paid)
+        self._ends_at(row, one.plan.start)
+        return True
+
+    def _as_planned(self, row: RunRow, one: Reservation, start: Instant) -> bool:
+        """Whether the run fits its nodes then, in the same domains and paid by the same, and each has its share."""
+        shares, lasts = {share.node: share.gpus for share in one.plan.shares}, row.demand.duration
+        world = world_at(self.state, now=self.turn.now, at=start, length=lasts, nodes=shares.keys())
+        plan = make_plan(world, row.demand, now=start)
+        if not isinstance(plan, Plan):
+            return False
+        again, rows, low = slice_of(plan, at=start, duration=lasts), self.state.topology.rows, self.state.horizon.low
+        if (again.width, again.domains, again.segments) != (one.plan.width, one.plan.domains, one.plan.segments):
+            return False
+        return all(rows[node].size("free") + low(node, start, one.plan.until) >= shares[node] for node in shares)
 
     # -- now --
 
@@ -265,9 +318,11 @@ class _Pass:
         if found is None:
             promise.block(turn, row, Reason(code="NoStartInSight" if may_cut(row) else "CutsNobody"))
             return
-        self.cursor[row.demand] = (self.state.rank(row), found.at)
+        self._ends_at(row, found.at)
         slice_ = slice_of(found.plan, at=found.at, duration=row.demand.duration)
         promise.plan(turn, row, slice_, "window-aligned" if found.aligned else "projected", reason)
+        if not may_cut(row) or found.at <= self._limit(row, paid):
+            standing.found(self.state, row, search, paid)
 
     def _fundable(self, search: Search) -> bool:
         """Whether the money suffices now, once those have gone who are overdue."""
@@ -275,38 +330,52 @@ class _Pass:
         with horizon.without(tuple(horizon.overdue)):
             return search.fundable(now) == now
 
+    def _limit(self, row: RunRow, paid: Instant) -> Instant:
+        """How far ahead a start is acceptable before others are asked to give way."""
+        return max(row.order[0], paid) + parse_duration(self.state.policy.patience)
+
     def _earliest(
-        self, row: RunRow, search: Search, one: Reservation | None, *, patient: bool = False
+        self, row: RunRow, search: Search, one: Reservation | None, *, patient: bool = False,
+        before: Instant | None = None,
     ) -> tuple[Instant | None, Start | None]:  # fmt: skip
-        """When the money suffices, and when the run can start.
+        """When the money suffices, and when the run can start; only ``before`` some instant, if that is given.
 
         Who was backfilled and is overdue goes first when a start comes, so that it delays none that stands; who is
         promised one only now gives it the notice that everybody gets. ``patient``: however long that takes.
         """
         now, horizon = self.turn.now, self.state.horizon
-        paid, found = self._since(row, search, now, patient=patient)
+        paid, found = self._since(row, search, now, patient=patient, before=before)
         if not horizon.overdue:
             return paid, found
         start = now + parse_duration(self.state.policy.activation_lead)
         if one is not None and one.plan.start is not None and one.plan.start > now:
             start = min(start, one.plan.start)
         with horizon.without(tuple(horizon.overdue)):
-            other_paid, other = self._since(row, search, start, patient=patient)
+            other_paid, other = self._since(row, search, start, patient=patient, before=before)
         if other is not None and (found is None or other.at < found.at):
             return other_paid, other
         return other_paid if paid is None else paid, found
 
     def _since(
-        self, row: RunRow, search: Search, since: Instant, *, patient: bool
+        self, row: RunRow, search: Search, since: Instant, *, patient: bool, before: Instant | None
     ) -> tuple[Instant | None, Start | None]:  # fmt: skip
         paid = search.fundable(since)
         if paid is None:
             return None, None
-        limit = None if patient else max(row.order[0], paid) + parse_duration(self.state.policy.patience)
+        limit = None if patient else self._limit(row, paid)
+        if before is not None:
+            limit = before - 1 if limit is None else min(limit, before - 1)
+        return paid, search.earliest(since=max(paid, self._cursor(row, since)), limit=limit)
+
+    def _cursor(self, row: RunRow, since: Instant) -> Instant:
+        """An instant before which a run cannot start: it was looked for, or one with an equal demand cannot that comes
+        before it."""
         rank, cursor = self.cursor.get(row.demand, (None, since))
-        if rank is None or rank > self.state.rank(row):
-            cursor = since
-        return paid, search.earliest(since=max(paid, cursor), limit=limit)
+        since = max(since, self.floor.get(row.key, since))
+        return since if rank is None or rank > self.state.rank(row) else max(since, cursor)
+
+    def _ends_at(self, row: RunRow, start: Instant) -> None:
+        self.cursor[row.demand] = (self.state.rank(row), start)
 
 
 class _Later:
@@ -319,8 +388,11 @@ class _Later:
         self._state = state
         ranks = sorted((state.rank(row), row.key) for row in rows if row.key in state.horizon.claims)
         self._rows = [one for one in ranks if state.reservations[one[1]].state != "Active"]
+        self.promised = self._rows[:]
         self._known = {key for _, key in self._rows}
         self._laid = len(self._rows)
+        self._taken: dict[str, tuple[Reservation, Claim]] = {}
+        """What was taken back, and for which reservation."""
 
     def plan(self, row: RunRow) -> None:
         """Take back what this run was promised, and what others were promised later."""
@@ -328,7 +400,20 @@ class _Later:
         horizon.retract(row.key)
         while self._laid and self._rows[self._laid - 1][0] > rank:
             self._laid -= 1
-            horizon.retract(self._rows[self._laid][1])
+            self._take_back(self._rows[self._laid][1])
+        self.reach(row)
+
+    def _take_back(self, key: str) -> None:
+        one = self._state.reservations.get(key)
+        if one is not None and one.state == "Active":
+            return  # it came to be started in this very pass
+        claim = self._state.horizon.retract(key)
+        if one is not None and claim is not None:
+            self._taken[key] = one, claim
+
+    def reach(self, row: RunRow) -> None:
+        """Let stand what others were promised before this run."""
+        rank = self._state.rank(row)
         while self._laid < len(self._rows) and self._rows[self._laid][0] < rank:
             self._claim(self._rows[self._laid][1])
             self._laid += 1
@@ -355,8 +440,12 @@ class _Later:
         self._laid = len(self._rows)
 
     def _claim(self, key: str) -> None:
-        if key in self._state.reservations:
-            self._state.claim(self._state.reservations[key])
+        one, state = self._state.reservations.get(key), self._state
+        known, claim = self._taken.pop(key, (None, None))
+        if one is not None and one is known and claim is not None:
+            state.horizon.lay(key, claim.flavor, claim.plan, claim.period, cuts=claim.cuts)
+        elif one is not None:
+            state.claim(one)
 
 
 def _due(one: Reservation, now: Instant) -> bool:

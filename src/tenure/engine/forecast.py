@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from tenure.engine.books import Fund
+from tenure.engine.books import Fund, FundKey
 from tenure.engine.cover import Candidate, Purse, walk
 from tenure.engine.demand import Demand
 from tenure.engine.future import Ahead, Future
@@ -230,11 +230,11 @@ class Search:
         """The plan of this instant, anywhere: what is promised on claimed nodes is set aside from the live pools."""
         topology, now, end = self.state.topology, self.now, self._end(self.now)
         aside: dict[str, int] = {}
-        for name in self.horizon.claimed_nodes(self.demand.flavor, before=end):
+        for name in self.horizon.claimed_nodes:
             row = topology.rows.get(name)
-            if row is not None and row.open:
-                free = row.size("free")
-                aside[name] = free - max(0, free + self.horizon.low(name, now, end))
+            if row is not None and row.open and (free := row.size("free")):
+                kept = free - max(0, free + self.horizon.low(name, now, end))
+                aside |= {name: kept} if kept else {}
         try:
             for name, gpus in aside.items():
                 topology.tentative(name, gpus)
@@ -489,6 +489,22 @@ class Search:
     def short(self, at: Instant) -> int:
         """GPUs of the narrowest width that nobody could pay for then."""
         return self.shape.gpus - self._purse(at).payable(self._payers(at), self.shape.gpus)
+
+    def rich(self, start: Instant) -> bool:
+        """Whether the owner's own money suffices wherever the run may go, at any instant from now until it ends that
+        starts then."""
+        end = FOREVER if self.length is None else start + self.length
+        ahead = Ahead(self.horizon, now=self.now, at=start, length=self.length, since=self.now)
+        purse = Purse(self.demand, now=start, lookahead=parse_duration(self.state.policy.lookahead), borrowed=0,
+                      ahead=ahead)  # fmt: skip
+        rich = [one for one in self._payers(self.now) if one.funding == "owned" and one.fund.end >= end
+                and purse.room(one) >= self.shape.gpus]  # fmt: skip
+        return all(self._at(place.location, rich) for places in self.places.values() for place in places)
+
+    def funds(self) -> frozenset[FundKey]:
+        """Envelopes that might pay some day, and those that share a cap with them."""
+        funds = [one.fund for one in self._candidates(self.now)]
+        return frozenset(fund.key for one in funds for fund in (one, *(some for cap in one.caps for some in cap.funds)))
 
     def _money(self, at: Instant) -> Instant | None:
         short = self.short(at)

@@ -106,12 +106,16 @@ class Future:
 
 
 class Ahead:
-    """What envelopes will have spent and promised by an instant to come, and hold while a run lasts."""
+    """What envelopes will have spent and promised by an instant to come, and hold while a run lasts (or ``since`` an
+    earlier instant)."""
 
-    def __init__(self, horizon: Horizon, *, now: Instant, at: Instant, length: Micros | None) -> None:
+    def __init__(
+        self, horizon: Horizon, *, now: Instant, at: Instant, length: Micros | None, since: Instant | None = None
+    ) -> None:  # fmt: skip
         self._horizon = horizon
         self._now = now
         self.at = at
+        self._since = at if since is None else since
         self._end = None if length is None else at + length
 
     @property
@@ -121,11 +125,11 @@ class Ahead:
     def held(self, fund: Fund) -> int:
         """The most GPUs it will pay for at one instant of the time."""
         money = self._horizon.money.get(fund.key)
-        return 0 if money is None else -money.total.low(self.at, self._end)
+        return 0 if money is None else -money.total.low(self._since, self._end)
 
     def lent(self, fund: Fund) -> int:
         money = self._horizon.money.get(fund.key)
-        return 0 if money is None else -money.lent.low(self.at, self._end)
+        return 0 if money is None else -money.lent.low(self._since, self._end)
 
     def spent(self, fund: Fund) -> GpuMicros:
         """Used and committed by then, what is promised to waiting runs included."""

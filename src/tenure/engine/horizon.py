@@ -27,6 +27,7 @@ from typing import NamedTuple
 from tenure.engine.books import FundKey
 from tenure.engine.demand import Selector
 from tenure.engine.levels import Profile
+from tenure.engine.news import News
 from tenure.engine.rooms import INSTANT, Read, Steps, View, differ
 from tenure.engine.topology import Location, Row, Topology, matches
 from tenure.facts import Lease, Slice
@@ -84,6 +85,20 @@ class Line:
         if end is None:
             return self.lasting[index]
         return min(self.levels[index : bisect_left(times, end, index + 1)])
+
+    def first(self, need: int, *, since: Instant, length: Micros | None) -> Instant | None:
+        """The first instant from which so much is free for so long."""
+        times, free = self.free()
+        index = bisect_right(times, since) - 1
+        at: Instant | None = None
+        for begin, level in zip(times[index:], free[index:], strict=True):
+            if level >= need:
+                at = max(begin, since) if at is None else at
+            elif at is not None and length is not None and begin - at >= length:
+                return at
+            else:
+                at = None
+        return at
 
     def free(self) -> Read:
         """What is free from each instant on."""
@@ -196,13 +211,16 @@ class Claim:
 class Horizon:
     """Leases that will end, and claims on what they leave."""
 
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: Topology, news: News) -> None:
         self.topology = topology
+        self.news = news
         self.lines: dict[str, Line] = {}
         self.money: dict[FundKey, Money] = {}
         self.claims: dict[str, Claim] = {}
         self.claimed: dict[str, int] = {}
         """Claims by flavor: where there are none, the present is all there is to look at."""
+        self.claimed_nodes: dict[str, None] = {}
+        """Nodes of which somebody is promised something."""
         self.overdue: dict[str, None] = {}
         """Leases of backfilled runs that have overstayed."""
         self.imagined = False
@@ -221,6 +239,7 @@ class Horizon:
         key = (lease.budget, lease.envelope)
         self._of_fund.setdefault(key, {})[lease.key] = None
         self._pay(lease, 0, -1)
+        self._mark(lease, gain=False)
         self._set_end(held)
         self.touch(lease.node)
 
@@ -229,6 +248,8 @@ class Horizon:
         held = self._held.pop(lease.key)
         self.overdue.pop(lease.key, None)
         on_time = held.end == held.declared == end
+        if not on_time:
+            self._mark(lease, gain=True)
         key = (lease.budget, lease.envelope)
         del self._of_fund[key][lease.key]
         if not self._of_fund[key]:
@@ -320,6 +341,7 @@ class Horizon:
                 held.declared = None
                 if backfilled(held.lease):
                     self.overdue[key] = None
+                    self._mark(held.lease, gain=True)  # for those who may count on its going
             else:
                 self._fund_ends.pop((held.lease.budget, held.lease.envelope), None)
             self._set_end(held)
@@ -329,7 +351,16 @@ class Horizon:
         ends = [held.leaving] if held.leaving is not None else [
             held.declared, self._fund_ends.get((lease.budget, lease.envelope))]  # fmt: skip
         end = min((at for at in ends if at is not None), default=None)
+        if end != held.end:
+            self._mark(lease, gain=end is not None and (held.end is None or end < held.end))
         return self._move_end(held, end)
+
+    def _mark(self, lease: Lease, *, gain: bool) -> None:
+        """A lease opened, or ends otherwise than foreseen."""
+        row = self.topology.rows.get(lease.node)
+        if row is not None and row.site is not None:
+            self.news.node(row.site.flavor, lease.node, gain=gain)
+            self.news.fund(row.site.flavor, (lease.budget, lease.envelope), gain=gain)
 
     def _move_end(self, held: _Held, end: Instant | None) -> bool:
         if held.end == end:
@@ -376,6 +407,7 @@ class Horizon:
         for share in plan.shares:
             line = self._line(share.node)
             line.claims[run] = (plan.start, plan.until, share.gpus)
+            self.claimed_nodes[share.node] = None
             (line.cutting.add if cuts else line.cutting.discard)(run)
             self.touch(share.node)
         self._promise(plan, period, -1)
@@ -386,8 +418,11 @@ class Horizon:
             return None
         self.claimed[claim.flavor] -= 1
         for share in claim.plan.shares:
-            self._line(share.node).claims.pop(run, None)
-            self._line(share.node).cutting.discard(run)
+            line = self._line(share.node)
+            line.claims.pop(run, None)
+            line.cutting.discard(run)
+            if not line.claims:
+                self.claimed_nodes.pop(share.node, None)
             self.touch(share.node)
         self._promise(claim.plan, claim.period, 1)
         return claim
@@ -403,15 +438,6 @@ class Horizon:
                     line.add(plan.until, -sign * one.gpus)
             money.hours -= sign * one.gpus * period
             money.lent_hours -= sign * one.gpus * period if one.funding == "borrowed" else 0
-
-    def claimed_nodes(self, flavor: str, *, before: Instant | None) -> Iterable[str]:
-        """Nodes that somebody is promised from some instant before this one on."""
-        nodes: dict[str, None] = {}
-        for claim in self.claims.values():
-            plan = claim.plan
-            if claim.flavor == flavor and (before is None or (plan.start or 0) < before):
-                nodes.update((share.node, None) for share in plan.shares)
-        return nodes
 
     def claims_on(self, node: str) -> Mapping[str, tuple[Instant, Instant | None, int]]:
         """Runs that are promised something of a node: from when, until when, how much."""
@@ -444,6 +470,17 @@ class Horizon:
 
     # -- questions --
 
+    def among(self, node: str, counts: Callable[[str], bool]) -> Line:
+        """The future of a node with only those claims that count, and without those who are overdue."""
+        line, some = self._line(node), Line()
+        gone = [self._held[key].lease for key in self.overdue] if self.overdue else []
+        some.releases = line.releases
+        some.claims = {run: claim for run, claim in line.claims.items() if counts(run)}
+        some.cutting = line.cutting
+        some.base = self._free(node) + sum(len(lease.gpus) for lease in gone if lease.node == node)
+        some.fresh = False
+        return some
+
     def low(self, node: str, start: Instant, end: Instant | None, without: Collection[str] = ()) -> int:
         """How much less (or more) a node has, at the worst, in ``[start, end)`` than it has free now.
 
@@ -457,6 +494,15 @@ class Horizon:
         if ended or (line.cutting and line.base != self._free(node)):
             line = line.less(without, self._free(node))
         return line.low(start, end)
+
+    def gpus(self, lease: str) -> int:
+        """How many an open lease holds."""
+        return len(self._held[lease].lease.gpus)
+
+    def places(self, flavor: str) -> list[Place]:
+        """All locations that have, or had, nodes of a flavor."""
+        self._refresh()
+        return [place for (name, _), place in self._places.items() if name == flavor]
 
     def place(self, flavor: str, location: Location) -> Place:
         """A location as it is now and will be."""

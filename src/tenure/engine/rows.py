@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Iterable
 from typing import Any
 
 from tenure.api.run import Run
 from tenure.engine.bind import Counters
 from tenure.engine.books import Meter
 from tenure.engine.demand import compile_demand
+from tenure.engine.news import QueueKey
 from tenure.facts import Lease, Life, Pod, PodPhase
-from tenure.units import SECOND, Instant, Micros, parse_time
+from tenure.units import HOUR, MINUTE, SECOND, Instant, Micros, parse_time
 
 GRACE: Micros = 30 * SECOND
 """How late an end may be that was declared, before somebody gives way: real work never ends to the second."""
-QueueKey = tuple[Instant, str, str]
-"""(creation, namespace, name): the order in which waiting runs are considered."""
-Rank = tuple[int, QueueKey]
-"""(the turn in which a start was promised, the place in the queue)"""
+MILESTONES: tuple[Micros, ...] = (HOUR, 5 * MINUTE)
+"""How long before its start a waiting run is told that it comes near."""
+HINDERED = ("NoCustodian", "DrawWaits", "EndsLate")
+"""Reasons why a start that is due is not made yet."""
 
 
 class PodRow:
@@ -118,3 +120,8 @@ def _discard(table: dict[Any, list[QueueKey]], key: Any, order: QueueKey) -> Non
     del rows[at]
     if not rows:
         del table[key]
+
+
+def spares_first(leases: Iterable[Lease]) -> list[Lease]:
+    """An order in which leases can be held: what sits on a spare comes after it."""
+    return sorted(leases, key=lambda lease: (lease.role == "Borrowed", lease.key))

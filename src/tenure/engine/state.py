@@ -21,8 +21,9 @@ from tenure.engine.books import Books, Fund, Meter
 from tenure.engine.demand import compile_demand
 from tenure.engine.family import Family
 from tenure.engine.horizon import Horizon
+from tenure.engine.news import News, Rank
 from tenure.engine.plan import World
-from tenure.engine.rows import GRACE, PodRow, Queue, Rank, RunRow
+from tenure.engine.rows import GRACE, HINDERED, MILESTONES, PodRow, Queue, RunRow, spares_first
 from tenure.engine.topology import Topology, is_ready
 from tenure.facts import (
     GENESIS,
@@ -51,14 +52,9 @@ from tenure.facts import (
     Seen,
     Warned,
 )
-from tenure.units import FOREVER, HOUR, MINUTE, Instant, Micros, parse_duration
+from tenure.units import FOREVER, HOUR, Instant, Micros, parse_duration
 
 __all__ = ["GRACE", "HINDERED", "MILESTONES", "PodRow", "Queue", "Rank", "RunRow", "State", "spares_first"]
-
-MILESTONES: tuple[Micros, ...] = (HOUR, 5 * MINUTE)
-"""How long before its start a waiting run is told that it comes near."""
-HINDERED = ("NoCustodian", "DrawWaits", "EndsLate")
-"""Reasons why a start that is due is not made yet."""
 
 
 class State:
@@ -111,7 +107,8 @@ class State:
         self.policy_known = False
         """True once a policy was recorded; the defaults count from then on like any other."""
         self.topology = Topology(self.policy)
-        self.horizon = Horizon(self.topology)
+        self.news = News()
+        self.horizon = Horizon(self.topology, self.news)
 
     @property
     def world(self) -> World:
@@ -143,9 +140,11 @@ class State:
 
     def _put_node(self, fact: PutNode, at: Instant) -> None:
         before = self.topology.rows.get(fact.object.metadata.name)
+        was = (before.site, before.labels) if before else None
         flavors = {before.site.flavor} if before and before.site else set()
         row = self.topology.put(fact.object)
         self.horizon.touch(row.name)
+        self.news.node_changed(row, known=(row.site, row.labels) == was)
         self.came_free(flavors | ({row.site.flavor} if row.site else set()))
         if is_ready(fact.object):
             self.unready.pop(row.name, None)
@@ -175,6 +174,7 @@ class State:
             site = self.topology.rows[fact.name].site
             self.topology.remove(fact.name)
             self.horizon.touch(fact.name)
+            self.news.everything()
             self.came_free({site.flavor} if site else ())
             self.unready.pop(fact.name, None)
         elif fact.kind == "Namespace":
@@ -188,6 +188,7 @@ class State:
 
     def _put_policy(self, fact: PutPolicy, at: Instant) -> None:
         self.restore_policy(fact.policy, known=True)
+        self.news.everything()
         self._all_changed()
         for fund in self.books.funds.values():
             self.agenda.rearm(fund)
@@ -213,7 +214,7 @@ class State:
             fund.place = None
 
     def _rebuild_horizon(self) -> None:
-        old, self.horizon = self.horizon, Horizon(self.topology)
+        old, self.horizon = self.horizon, Horizon(self.topology, self.news)
         for name in sorted(self.topology.rows):
             self.horizon.touch(name)
         for key in sorted(self.leases):
@@ -327,6 +328,7 @@ class State:
 
     def _warned(self, fact: Warned, at: Instant) -> None:
         fund = self.books.warned(fact, at=at)
+        self.news.everything()
         if fund is not None:
             self.agenda.rearm(fund)
 
@@ -339,6 +341,7 @@ class State:
         stuck = self.stuck.setdefault(flavor, set())
         stuck.discard(one.run_key)
         old = self.reservations.get(one.run_key)
+        self.news.promised(flavor, self.runs[one.run_key].order, old, one)
         open_ended = old is not None and (old.state == "Active" or old.reason in HINDERED)
         self._leaves_room(self.runs[one.run_key])
         if one.state in ("Released", "Canceled"):
@@ -453,6 +456,7 @@ class State:
         self.came_free({*self.queue.flavors(), *self.takers})
 
     def _terms_changed(self, funds: list[Fund]) -> None:
+        self.news.everything()
         for fund in funds:
             self.agenda.rearm(fund)
         self.came_free({fund.flavor for fund in funds})
@@ -511,6 +515,7 @@ class State:
             if claim is not None and claim.plan.until == until:
                 self.now = max(self.now, now)
                 self.claim(self.reservations[key])
+                self.news.held_on(claim.flavor, self.reservations[key])
 
     def rank(self, row: RunRow) -> Rank:
         """Whose plans a run's are made behind: those of runs that were promised a start before it.
@@ -537,6 +542,7 @@ class State:
 
     def mark_all(self) -> None:
         """Let everything be looked at, as if all had just been recorded. A settled world starts nothing then."""
+        self.news.everything()
         for row in self.runs.values():
             if _waits(row.life):
                 self.agenda.run_changed(row.key)
@@ -562,11 +568,6 @@ class State:
         row = self.topology.rows.get(node)
         for key in sorted(row.leases) if row else ():
             yield self.leases[key]
-
-
-def spares_first(leases: Iterable[Lease]) -> list[Lease]:
-    """An order in which leases can be held: what sits on a spare comes after it."""
-    return sorted(leases, key=lambda lease: (lease.role == "Borrowed", lease.key))
 
 
 def _waits(life: Life) -> bool:

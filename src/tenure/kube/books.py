@@ -17,7 +17,7 @@ from tenure.engine import State
 from tenure.facts import Closed, Lease
 from tenure.kube import shown
 from tenure.kube.client import Client
-from tenure.kube.desk import LEASE, STATUS, Desk
+from tenure.kube.desk import LEASE, WAITING, Desk
 from tenure.kube.errors import ApiError
 from tenure.kube.intake import Cache
 from tenure.kube.marks import UID
@@ -158,13 +158,13 @@ class Books:
             if item is None:
                 return
             status = item.get("status") or {}
-            if not shown.same(status, wanted["status"]) or "countdownSeconds" in wanted["status"]:
+            if not shown.same(status, wanted["status"]) or shown.is_off(status, wanted["status"]):
                 change = [{"op": "add", "path": "/status", "value": wanted["status"]}]
                 await self._client.patch(
                     RESERVATIONS, meta["name"], change, meta["namespace"], kind="json", subresource="status"
                 )
 
-        self._desk.put(f"Reservation/{key}", write, rank=STATUS)
+        self._desk.put(f"Reservation/{key}", write, rank=WAITING)
 
     async def _replace(self, name: str, namespace: str, wanted: Object) -> Object | None:
         for _ in range(2):

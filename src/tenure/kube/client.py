@@ -109,7 +109,9 @@ class Client:
         in_flight: int = IN_FLIGHT,
         timeout: float = 30.0,
         headers: Mapping[str, str] | None = None,
+        compressed: bool = True,
     ) -> None:
+        """``compressed``: answers may be; over a fast network that costs both ends more than it saves."""
         self.access = access
         self.timeout = timeout
         self.calls = 0
@@ -117,6 +119,8 @@ class Client:
         self._bearer = access.bearer()
         self._slots = asyncio.Semaphore(in_flight)
         self._headers = {"User-Agent": f"tenure/{__version__}", "Accept": _JSON, **(headers or {})}
+        if not compressed:
+            self._headers["Accept-Encoding"] = "identity"
         self._tls = access.tls()
         self._session: aiohttp.ClientSession | None = None
 

@@ -4,7 +4,7 @@
 
 A write is a coroutine that makes one object what it should be, and says so by returning. For each object one write is
 under way at most; a newer one replaces one that still waits, so that ten changes of a status are one write. Of those
-that wait the lowest rank goes first: pods and leases before statuses, statuses before events. What fails for a passing
+that wait the lowest rank goes first: leases and pods before statuses, statuses before events. What fails for a passing
 reason (throttling, a server that is away) is tried again, ever more slowly; what is refused is told once to ``trouble``
 and left to the next look at the world.
 """
@@ -23,8 +23,8 @@ from tenure.kube.loop import IO
 
 HANDS = 32
 """Writes under way at a time."""
-LEASE, POD, RUN, STATUS, EVENT = range(5)
-"""Ranks: what goes first."""
+LEASE, POD, RUN, STATUS, WAITING, EVENT = range(6)
+"""Ranks: what goes first. The statuses of those who wait come after the others': they may be ten thousand."""
 _BACKOFF = (0.1, 30.0)
 
 Write = Callable[[], Awaitable[None]]
@@ -50,6 +50,8 @@ class Desk:
         self._closed = False
         self.done = 0
         """Writes that have succeeded."""
+        self.refused = 0
+        """Writes that were given up."""
         self.changed: Callable[[], None] = lambda: None
         """Called when a write was done."""
 
@@ -78,6 +80,11 @@ class Desk:
         """Whether something waits or is under way under a key."""
         with self._lock:
             return key in self._busy or key in self._waiting
+
+    @property
+    def waiting(self) -> int:
+        """Writes that wait for a hand, or to be tried again."""
+        return len(self._waiting)
 
     @property
     def crowded(self) -> bool:
@@ -137,15 +144,18 @@ class Desk:
             if error.transient or error.conflict:
                 pause = self._pause(key, error)
             else:
-                self._tries.pop(key, None)
-                self._trouble(key, error)
+                self._give_up(key, error)
         except Exception as error:  # one bad write never holds up another
-            self._tries.pop(key, None)
-            self._trouble(key, error)
+            self._give_up(key, error)
         finally:
             self._put_down(key, rank, write, pause)
         self.changed()
         self._begin()
+
+    def _give_up(self, key: str, error: Exception) -> None:
+        self._tries.pop(key, None)
+        self.refused += 1
+        self._trouble(key, error)
 
     def _put_down(self, key: str, rank: int, write: Write, pause: float | None) -> None:
         with self._lock:

@@ -112,7 +112,7 @@ class Informer:
         self.lists = 0
         """How often everything had to be read."""
         self.failures = 0
-        """How often in a row a list or watch has failed."""
+        """How often a list or watch has failed since something was last heard by a watch."""
         self._client = client
         self._changes = changes if changes is not None else Changes()
         self._where = {"namespace": namespace, "labels": labels, "fields": fields}
@@ -157,7 +157,7 @@ class Informer:
     async def _list_and_watch(self) -> None:
         if not self._version:
             self._replace(await self._client.list(self.resource, **self._where))  # type: ignore[arg-type]  # by name
-            self._alive()
+            self.progress = self._clock()  # whether it can also be followed is not known yet
         began = self._clock()
         watch = self._client.watch(self.resource, resource_version=self._version, **self._where, **self._watch)  # type: ignore[arg-type]  # by name
         async for event in watch:

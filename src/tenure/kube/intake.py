@@ -3,7 +3,8 @@
 Informers only say *that* something changed (``mark``); what is so is then read from their caches and compared with the
 state, so that a missed, repeated or late notice changes nothing. All changes since the last decision make one batch:
 one ``Apply`` for what is there, a ``Delete`` for what is not. An object that is refused is left out and said so in its
-own status; it never stops the others.
+own status; it never stops the others. Of very many Runs a batch takes some, of each namespace in turn, so that a flood
+from one tenant keeps no other waiting until all of it is decided on.
 
     Run          deletion asked for, or another object of the same name: Delete; else Apply, if it says anything new;
                  then Resolve, if an administrator asks for it
@@ -16,6 +17,7 @@ own status; it never stops the others.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import zip_longest
 from threading import Lock
 from typing import Literal, Protocol
 
@@ -23,9 +25,11 @@ import msgspec
 from msgspec import Struct
 
 from tenure.api.decode import read_policy
+from tenure.api.defaults import default
 from tenure.api.errors import FieldError
 from tenure.api.meta import OWNER_ANNOTATION
 from tenure.api.policy import Policy
+from tenure.api.run import Run
 from tenure.engine import Apply, Delete, Event, Resolve, SetPolicy, State
 from tenure.engine.intake import Applied
 from tenure.engine.topology import label_keys
@@ -38,6 +42,8 @@ from tenure.kube.wishes import Wishes
 Kind = Literal["ConfigMap", "Namespace", "Budget", "Node", "Run", "Pod"]
 KINDS: tuple[Kind, ...] = ("ConfigMap", "Namespace", "Budget", "Node", "Run", "Pod")
 POLICY = f"{SYSTEM_NAMESPACE}/{POLICY_NAME}"
+RUNS_MAX = 64
+"""Runs with something new that are decided on together."""
 
 Mark = tuple[Kind, str]
 
@@ -82,6 +88,8 @@ class Intake:
         """What was refused, and why, as it stands now."""
         self.news: set[Mark] = set()
         """Of which the refusal changed since somebody last cleared this."""
+        self.left = False
+        """Whether the last batch left Runs for the next."""
         self._simulated = simulated
         self._created = created
         self._changed = changed
@@ -143,15 +151,43 @@ class Intake:
             nodes |= set(self.caches["Node"].keys())  # another resource, other labels
         gone: list[Event] = [] if policy is None else [SetPolicy(policy)]
         there: list[Applied] = []
+        new, runs = 0, self._in_turn({key for kind, key in marked if kind == "Run"})
         for kind in KINDS[1:-1]:
-            for key in sorted(nodes if kind == "Node" else (key for one, key in marked if one == kind)):
+            others = nodes if kind == "Node" else {key for one, key in marked if one == kind}
+            for key in runs if kind == "Run" else sorted(others):
                 for found in self._differs(kind, key, state, policy or state.policy):
                     if isinstance(found, Delete):
                         gone.append(found)
                     else:
                         there.append(found)
+                        new += kind == "Run"
+                if new == RUNS_MAX:
+                    break
+        marked -= self._leave(runs)
         wishes = self.wishes.among((key for kind, key in marked if kind == "Run"), state)
         return Batch(tuple(gone), tuple(there), frozenset(marked), tuple(wishes))
+
+    def _in_turn(self, keys: set[str]) -> Iterator[str]:
+        """Runs to look at: if they are many, one of each namespace after the other, the oldest of each first."""
+        if len(keys) <= RUNS_MAX:
+            return iter(sorted(keys))
+        spaces: dict[str, list[str]] = {}
+        for key in sorted(keys, key=lambda key: (self._made(key), key)):
+            spaces.setdefault(key.partition("/")[0], []).append(key)
+        turns = zip_longest(*(spaces[name] for name in sorted(spaces)))
+        return (key for turn in turns for key in turn if key is not None)
+
+    def _made(self, key: str) -> str:
+        item = self.caches["Run"].get(key)
+        return "" if item is None else str(item["metadata"].get("creationTimestamp") or "")
+
+    def _leave(self, keys: Iterator[str]) -> set[Mark]:
+        """What was not looked at stays marked."""
+        rest: set[Mark] = {("Run", key) for key in keys}
+        self.left = bool(rest)
+        with self._lock:
+            self._marked |= rest
+        return rest
 
     def put_back(self, batch: Batch) -> None:
         """Nothing of it could be committed."""
@@ -202,9 +238,21 @@ class Intake:
             if not row.life.deleting:
                 yield Delete(kind="Run", name=name, namespace=namespace)
         elif item is not None and not leaving:
-            yield from self._read("Run", key, item)
+            for found in self._read("Run", key, item):
+                if row is not None and not row.life.deleting and self._is_known(found, row.run):
+                    self._accept(("Run", key))
+                else:
+                    yield found
             return
         self._accept(("Run", key))
+
+    def _is_known(self, found: Applied, known: Run) -> bool:
+        """Whether a Run says what the engine knows: of most that changed, only the status did, which we wrote."""
+        assert isinstance(found, Run)
+        item = self.caches["Namespace"].get(found.metadata.namespace)
+        wanted = default(found, namespace=None if item is None else to_namespace(item))
+        old, new = known.metadata, wanted.metadata
+        return wanted.spec == known.spec and (old.labels, old.annotations) == (new.labels, new.annotations)
 
     def _is_going(self, namespace: str) -> bool:
         item = self.caches["Namespace"].get(namespace)

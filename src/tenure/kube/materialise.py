@@ -38,13 +38,13 @@ from tenure.facts import (
 from tenure.kube import shown
 from tenure.kube.books import Books, Leased
 from tenure.kube.client import Client
-from tenure.kube.desk import RUN, STATUS, Desk
+from tenure.kube.desk import RUN, STATUS, WAITING, Desk
 from tenure.kube.errors import ApiError
 from tenure.kube.intake import Cache, Kind, Mark
 from tenure.kube.marks import FINALIZER
 from tenure.kube.resources import BUDGETS, RUNS, Resource
 from tenure.kube.translate import is_leaving
-from tenure.units import Instant
+from tenure.units import MINUTE, Instant
 
 Object = dict[str, Any]
 
@@ -52,14 +52,18 @@ HOLD_SECONDS = 1.0
 """How long a status may wait for more to happen: that of a budget which was written just now."""
 _STARTING = 5.0
 """How many times as long a run that is starting waits: it will say that it runs; who does not start says so in time."""
+AT_ONCE = 200
+"""How many statuses are made in one go: while ten thousand runs are told that they wait, others are decided on."""
 _CROWDED = 10.0
 """And one that is starting or waits, while so much is to be written that its status would only add to it."""
 
 
 class History(Protocol):
-    """What the ledger keeps of reservations."""
+    """What the ledger keeps of reservations: see ``KubeStore.promises``."""
 
-    def reservation_history(self) -> Iterable[tuple[Reservation, Froze | Resolved | None]]: ...
+    def promises(
+        self, *, since: Instant | None, also: Iterable[str] = ()
+    ) -> Iterable[tuple[Reservation, Froze | Resolved | None]]: ...
 
 
 class Materialiser:
@@ -90,6 +94,10 @@ class Materialiser:
         self._wrote = _Wrote()
         self._told: dict[str, float] = {}
         """Budgets and when each was written last."""
+        self._counted: dict[str, Instant] = {}
+        """Reservations that stand and when each was last rendered, with its countdown."""
+        self._holders: dict[str, str] = {}
+        """Reservations that stand, and the run of each."""
 
     # -- what happened --
 
@@ -160,12 +168,17 @@ class Materialiser:
         for kind, key in marks:
             (self._runs if kind == "Run" else self._budgets).setdefault(key, 0.0) if kind in ("Run", "Budget") else None
 
-    def resync(self, state: State, history: History) -> None:
-        """Compare everything: at the beginning, and after the state was built anew; closed leases in ``compare``."""
+    def resync(self, state: State, history: History, *, since: Instant | None = None) -> None:
+        """Compare everything: at the beginning, and after the state was built anew; closed leases in ``compare``.
+
+        What was over before ``since`` may have been retired: it is not made again.
+        """
         self._runs = dict.fromkeys((*state.runs, *self._caches["Run"].keys()), 0.0)
         self._budgets = dict.fromkeys((*state.budgets, *self._caches["Budget"].keys()), 0.0)
         self._books.resync(state)
-        for fact, resolution in history.reservation_history():
+        promised = self._caches["Reservation"]
+        standing = [key for key in list(promised.keys()) if not _is_over(promised.get(key))]
+        for fact, resolution in history.promises(since=since, also=standing):
             self._reserved[fact.key] = fact
             if resolution is not None:
                 self._resolved[fact.key] = resolution
@@ -193,23 +206,32 @@ class Materialiser:
         crowded = self._desk.crowded
         runs = {key: since + self._hold * _patience(state, key, crowded) for key, since in self._runs.items()}
         budgets = {key: max(since, self._told.get(key, 0.0)) + self._hold for key, since in self._budgets.items()}
-        for key in [key for key, due in runs.items() if due <= ripe]:
+        due_now = sorted((key for key, due in runs.items() if due <= ripe), key=lambda key: _waits(state, key))
+        most = None if all_of_it else AT_ONCE
+        for key in due_now[:most]:
             del self._runs[key]
             self._write_run(state, key, now=now, words=words, risks=risks)
         for key in [key for key, due in budgets.items() if due <= ripe]:
             del self._budgets[key]
             self._write_budget(state, key, now=now)
-        for _, fact in sorted(self._reserved.items()):
-            self._write_reservation(state, fact, now=now, words=words)
-        self._reserved.clear()
+        for key in sorted(self._reserved)[:most]:
+            self._write_reservation(state, self._reserved.pop(key), now=now, words=words)
         self._next = min((due for due in (*runs.values(), *budgets.values()) if due > ripe), default=None)
+        if self._reserved or len(due_now) > AT_ONCE:
+            self._next = self._clock()  # the rest, as soon as something else had a turn
 
-    def refresh(self, state: State) -> None:
-        """Numbers that run with the clock, of things that are few: budgets that pay, and promises."""
+    def refresh(self, state: State, *, now: Instant) -> None:
+        """Numbers that run with the clock: of budgets, which are few, and of promises whose countdown is off by much.
+
+        There may be ten thousand promises. Those far away are told anew seldom, so that they cost next to nothing.
+        """
         for name in state.budgets:
             self._budgets.setdefault(name, 0.0)
             self._told.pop(name, None)
-        self._reserved.update((one.key, one) for one in state.reservations.values())
+        for one in state.reservations.values():
+            start, told = one.plan.start, self._counted.get(one.key, 0)
+            if start is not None and now - told > max(MINUTE, (start - now) // 10):
+                self._reserved.setdefault(one.key, one)
 
     def _write_run(self, state: State, key: str, *, now: Instant, words: Words, risks: Callable[[], Risks]) -> None:
         item = self._caches["Run"].get(key)
@@ -226,7 +248,8 @@ class Materialiser:
                 self._status(RUNS, key, shown.refused_run_status(errors, now=now))
             return
         self._hold_fast(state, key)
-        self._status(RUNS, key, shown.run_status(state, key, now=now, words=words, risks=risks(), errors=errors))
+        status = shown.run_status(state, key, now=now, words=words, risks=risks(), errors=errors)
+        self._status(RUNS, key, status, rank=WAITING if _waits(state, key) else STATUS)
 
     def _hold_fast(self, state: State, key: str) -> None:
         """See to it that a Run which holds leases has our finalizer."""
@@ -246,7 +269,7 @@ class Materialiser:
         elif errors:
             self._status(BUDGETS, key, shown.refused_status(errors, now=now))
 
-    def _status(self, resource: Resource, key: str, wanted: Object) -> None:
+    def _status(self, resource: Resource, key: str, wanted: Object, *, rank: int = STATUS) -> None:
         """Write a status, unless it says that already."""
         namespace, _, name = key.rpartition("/")
 
@@ -260,7 +283,7 @@ class Materialiser:
                 found = await _set_status(self._client, resource, name, namespace or None, status)
                 self._wrote.note(f"{resource.kind}/{key}", found)
 
-        self._desk.put(f"{resource.kind}/{key}", write, rank=STATUS)
+        self._desk.put(f"{resource.kind}/{key}", write, rank=rank)
 
     def _finalize(self, key: str, item: Object, *, present: bool) -> None:
         """Put our finalizer on a Run, or take it off."""
@@ -290,25 +313,29 @@ class Materialiser:
         self._desk.put(f"Run/{key}/finalizer", write, rank=RUN)
 
     def _promise(self, key: str, state: State) -> Reservation | None:
-        """The live reservation of a name, if there is one."""
-        namespace = key.partition("/")[0]
-        run = _run_of(self._caches["Reservation"].get(key))
-        found = state.reservations.get(f"{namespace}/{run}") if run else None
-        if found is None:
-            found = next((one for one in state.reservations.values() if one.key == key), None)
+        """The live reservation of a name, if there is one; one that was never written is about to be."""
+        found = state.reservations.get(self._holders.get(key, ""))
         return found if found is not None and found.key == key else None
 
     def _write_reservation(self, state: State, fact: Reservation, *, now: Instant, words: Words) -> None:
         wanted = shown.reservation_object(
             state, fact, now=now, fleet=self._fleet, resolution=self._resolved.get(fact.key), words=words
         )
+        self._counted[fact.key], self._holders[fact.key] = now, fact.run_key
         if fact.state in OVER:
-            self._resolved.pop(fact.key, None)
+            for known in (self._counted, self._holders, self._resolved):
+                known.pop(fact.key, None)
         self._books.reserve(fact.key, wanted)
 
 
 def leased(row: tuple[Lease, Instant | None, str | None]) -> Leased:
     return Leased(*row)
+
+
+def _waits(state: State, key: str) -> bool:
+    """Whether a run waits: what there is to tell of it can wait too."""
+    row = state.runs.get(key)
+    return row is not None and row.life.phase == "Pending"
 
 
 def _patience(state: State, key: str, crowded: bool) -> float:
@@ -334,8 +361,8 @@ def _finalizers(item: Object, *, present: bool) -> list[Object] | None:
     return [{"op": "test", "path": path, "value": known}, {"op": "add", "path": path, "value": wanted}]
 
 
-def _run_of(item: Object | None) -> str:
-    return "" if item is None else str(((item.get("spec") or {}).get("runRef") or {}).get("name") or "")
+def _is_over(item: Object | None) -> bool:
+    return item is not None and (item.get("status") or {}).get("state") in OVER
 
 
 async def _set_status(

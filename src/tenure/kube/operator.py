@@ -39,8 +39,11 @@ from tenure.kube.translate import Object
 from tenure.kube.watching import CLOSED, Bell, informers, names
 from tenure.kube.wishes import take_away
 from tenure.ledger import LedgerRefused
+from tenure.observe.meter import Meter
 from tenure.shell.custodian import Custodian
 from tenure.shell.home import Home
+from tenure.shell.store import Store
+from tenure.shell.timed_store import TimedStore
 from tenure.units import SECOND, Instant, Micros
 
 SYNC_SECONDS = 120.0
@@ -64,7 +67,7 @@ class Options(Struct, frozen=True, kw_only=True):
     """Whether pods get their node by the Binding subresource, instead of being created with it."""
     start_timeout: Micros = START_TIMEOUT
     keep: Micros | None = None
-    """How long closed leases stay in the API server; None for ever."""
+    """How long closed leases and reservations that are over stay in the API server; None for ever."""
     hold: float = HOLD_SECONDS
     simulated: bool = False
     """Take what only the simulator may have: a draw's secret, runs without a template."""
@@ -100,11 +103,13 @@ class Operator:
         now: Callable[[], Instant] = clock,
         report: Callable[[str], None] = lambda text: None,
         watch: Callable[[Entry], None] = lambda entry: None,
+        meter: Meter | None = None,
     ) -> None:
-        """``roots``: what custodians publish. ``report`` is told troubles in a sentence, ``watch`` every entry."""
+        """``roots``: what custodians publish. ``report`` is told troubles in a sentence, ``watch`` every entry, and
+        ``meter`` whatever becomes a metric."""
         options = options or Options()
         self.io, self.client, self.store, self.options = io, client, store, options
-        self.now, self.report, self.watch = now, report, watch
+        self.now, self.report, self.watch, self.meter = now, report, watch, meter
         self.bell = Bell()
         self.caches = informers(client, self.bell, watch_seconds=options.watch_seconds)
         self.informers = Informers(io, self.caches.values())
@@ -114,6 +119,8 @@ class Operator:
         """Asked before each turn: who is not the leader watches, and decides nothing."""
         self.chores: list[Chore] = []
         self.stopping = Event()
+        self.begun = False
+        """Everything was read and folded once."""
         self.ready = False
         """Everything is synced, folded and compared, and the last decision could be committed."""
         self.turned = time.monotonic()
@@ -122,6 +129,8 @@ class Operator:
         self._trouble = ""
         self._lost = False
         """The last decision was not committed: the state is built anew before the next."""
+        self._stood_by = False
+        """Somebody else led until now."""
         self._refreshed = time.monotonic()
         self._entries: list[Entry] = []
         """What was committed and not followed yet."""
@@ -136,7 +145,7 @@ class Operator:
         """Sync everything and fold the ledger; nothing is decided yet."""
         self.informers.start()
         options = self.options
-        self.home = Home(self.store, custodians=self._custodians, watch=self._entries.append)  # while they read
+        self.home = Home(self._timed(), custodians=self._custodians, watch=self._entries.append)  # while they read
         missing = self.informers.wait(SYNC_SECONDS)
         if missing:
             kinds = ", ".join(one.resource.plural for one in missing)
@@ -156,7 +165,16 @@ class Operator:
         self.materialiser = Materialiser(
             self.client, self.desk, self.caches, fleet=self.store.fleet, refused=self.intake.refused, hold=options.hold
         )
-        self.tidings = Tidings(self.client, self.desk, reporter=options.reporter)
+        self.tidings = Tidings(
+            self.client, self.desk, reservations=self.caches["Reservation"].get, reporter=options.reporter
+        )
+        self.begun = True
+        if self.meter is not None:
+            self.meter.metrics.called = self.bell.ring
+            self.meter.begin(self.home)
+
+    def _timed(self) -> Store:
+        return self.store if self.meter is None else TimedStore(self.store, self.meter.took)
 
     def created(self, item: Object) -> str | None:
         """When an object was made, as far as queues are concerned."""
@@ -192,20 +210,39 @@ class Operator:
     def _once(self) -> float:
         """One turn; returns how long nothing has to be done."""
         if not self.leading():
-            self.ready, self.turned = True, time.monotonic()
+            self._stand_by()
             return STANDBY_SECONDS
         try:
+            self._take_over()
             self.turn()
             self._do_chores()
             self.ready, self._trouble = self._closed is None, ""
+            if self.meter is not None:
+                self.meter.look(self.home)
             return self._pause()
         except (StoreRefused, LedgerRefused) as refused:
+            outrun = getattr(refused, "code", "") == "Outrun"
             self._lost = True
-            self._complain(f"{refused.sentence} {refused.next_step}", quiet=getattr(refused, "code", "") == "Outrun")
-            return 0.0 if getattr(refused, "code", "") == "Outrun" else RETRY_SECONDS
+            if self.meter is not None:
+                self.meter.refused(outrun=outrun)
+            self._complain(f"{refused.sentence} {refused.next_step}", quiet=outrun)
+            return 0.0 if outrun else RETRY_SECONDS
         except ApiError as error:
             self._complain(str(error))
             return RETRY_SECONDS
+
+    def _stand_by(self) -> None:
+        self.ready, self.turned, self._stood_by = True, time.monotonic(), True
+        if self.meter is not None:
+            self.meter.rest()
+
+    def _take_over(self) -> None:
+        """The first turn after somebody else led: what they wrote is read first, and is theirs to count."""
+        if self._stood_by and self.meter is not None:
+            self.store.refresh()
+            self.home.handle(now=self.home.state.now)
+            self.meter.begin(self.home)
+        self._stood_by = False
 
     def _do_chores(self) -> None:
         for chore in self.chores:
@@ -218,6 +255,8 @@ class Operator:
 
     def _complain(self, text: str, *, quiet: bool = False) -> None:
         self.ready = quiet and self.ready
+        if self.meter is not None:
+            self.meter.metrics.ready = self.ready
         if not quiet and text != self._trouble:
             self.report(f"{text} Running work goes on, nothing is admitted; trying again.")
             self._trouble = text
@@ -229,16 +268,20 @@ class Operator:
             self.home.handle(now=self.home.state.now)  # what is stored is what counts
             self._lost = False
         self._take_news()
-        if self._followed is None:
+        first = self._followed is None
+        if first:
             self._compare_all(now)
             for beacon, root in self._roots:
                 self._handle(Publish(beacon, root))
         self._compare_closed(now)
         while True:
             self._decide(now)
-            if not self._follow() and not self.intake.waiting:
-                break
+            followed = self._follow()
+            if self.intake.left or not (followed or self.intake.waiting):
+                break  # what is left waits for what others have asked for meanwhile
         self._show(now)
+        if first:
+            self._list_closed()
         self.turned = time.monotonic()
 
     def _take_news(self) -> None:
@@ -261,13 +304,13 @@ class Operator:
     def _compare_all(self, now: Instant) -> None:
         """Compare everything that is there with everything that should be: once, at the beginning."""
         self.intake.mark_all(self.home.state)
-        self.materialiser.resync(self.home.state, self.store)
-        self._list_closed()
+        self.materialiser.resync(self.home.state, self.store, since=self._kept_since(now))
         self._followed = self.home.seq
         self._entries.clear()
 
     def _list_closed(self) -> None:
-        """Begin to read which leases are closed. They may be very many, and no decision rests on them."""
+        """Begin to read which leases are closed. They may be very many, and no decision rests on them or waits for
+        the API server to tell them."""
         self._closed = self.io.start(names(self.client, LEASES, fields=CLOSED))
         self._closed.add_done_callback(lambda done: self.bell.ring())
 
@@ -281,9 +324,14 @@ class Operator:
         except ApiError:
             self._list_closed()
             raise
-        since = None if self.options.keep is None else now - self.options.keep
-        missing = self.store.ledger.closed_leases(since=since, but=closed)
+        missing = self.store.ledger.closed_leases(since=self._kept_since(now), but=closed)
         self.materialiser.compare((row.lease, row.end, row.closure) for row in missing)
+
+    def _kept_since(self, now: Instant) -> Instant | None:
+        """What was over before then may have left the API server for good, by our policy or an earlier one."""
+        archived = self.store.spec.archived
+        ends = [] if archived is None else [archived.at]
+        return max([*ends, *([] if self.options.keep is None else [now - self.options.keep])], default=None)
 
     def _decide(self, now: Instant) -> None:
         batch = self.intake.collect(self.home.state)
@@ -318,6 +366,8 @@ class Operator:
             self.tidings.follow(entry, self.home.state)
             self.intake.follow(entry)
             self.watch(entry)
+            if self.meter is not None:
+                self.meter.saw(entry)
             self._followed = entry.seq
         return self._followed != before
 
@@ -329,12 +379,12 @@ class Operator:
             self.tidings.refused({mark: refused[mark] for mark in news if mark in refused}, now=now)
         if time.monotonic() - self._refreshed > REFRESH_SECONDS:
             self._refreshed = time.monotonic()
-            self.materialiser.refresh(self.home.state)
+            self.materialiser.refresh(self.home.state, now=now)
         self.materialiser.flush(self.home.state, now=now)
 
     def _pause(self) -> float:
         """Seconds until something is due though nothing changes."""
-        waits = [1.0]
+        waits = [0.0 if self.intake.waiting else 1.0]
         if (wake := self.home.next_wake()) is not None and self.home.binding:
             waits.append((wake - self.now()) / SECOND)
         if (held := self.materialiser.next_flush()) is not None:

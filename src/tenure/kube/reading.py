@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
@@ -61,9 +61,18 @@ class Copy(KubeStore):
     """Whether anything was taken in since somebody last set this back."""
 
     @classmethod
-    def of(cls, io: IO, client: Client, folder: Path, *, archive: Path | None = None) -> Self | None:
+    def of(
+        cls,
+        io: IO,
+        client: Client,
+        folder: Path,
+        *,
+        archive: Path | None = None,
+        told: Callable[[int], None] = lambda behind: None,
+    ) -> Self | None:
         """The copy in ``folder`` for the cluster that the client reaches, filled up to its head; None if the cluster
-        has no ledger. Raises ``NotInstalled``, ``ApiError`` or ``StoreRefused``."""
+        has no ledger. ``told`` hears before how many entries it lacks. Raises ``NotInstalled``, ``ApiError`` or
+        ``StoreRefused``."""
         try:
             found = io.run(client.get(LEDGER_HEADS, HEAD))
         except ApiError as error:
@@ -79,6 +88,7 @@ class Copy(KubeStore):
             journal = _opened(place / LEDGER, fence_of(found).spec)
         copy = cls(io, client, journal, archive=segments)
         copy.folder = place
+        told(fence_of(found).spec.seq - copy.head.seq)
         try:
             copy.refresh()
         except BaseException:

@@ -4,13 +4,14 @@
     retention.step(now)                     # every second or so: lists and deletes go on beside, nobody waits for them
 
     sweep(store)                            # at once: objects that no chain leads to, left by whoever lost a swap
-    retire(store, before=now - 30 * DAY)    # at once: old entries and closed leases, after they are safe in the archive
+    retire(store, before=now - 30 * DAY)    # at once: what is old and over, after it is safe in the archive
 
 Nothing is deleted that could still matter. An object without a place in the chain is swept when the head has come as
 far as it: its own swap was against an earlier head, and can no longer succeed. Entries are deleted only after their
 segment was written, synced and read back against the chain, and after the LedgerHead says that the archive reaches
 that far; whoever is interrupted in between does the rest the next time. A closed lease goes when the entries that
-opened and closed it are in the archive. The journal keeps everything.
+opened and closed it are in the archive, and so does a reservation that was kept or canceled. The journal keeps
+everything.
 
 The work is written as generators: each yields what has to be waited for on the loop's thread, and goes on with the
 answer on the thread that may use the ledger. ``None`` is yielded where somebody else may have a turn.
@@ -30,14 +31,16 @@ from msgspec import Struct
 
 from tenure.api.formats import instant_of
 from tenure.api.ledger_objects import Archived, entry_name
+from tenure.engine.shown import OVER
 from tenure.facts import GENESIS
 from tenure.kube.archive import Archive, Segment
 from tenure.kube.client import Client
 from tenure.kube.entries import Line
 from tenure.kube.errors import ApiError
 from tenure.kube.heads import unwritten
+from tenure.kube.marks import UID
 from tenure.kube.refusals import Code, refused
-from tenure.kube.resources import LEASES, LEDGER_ENTRIES, Resource
+from tenure.kube.resources import LEASES, LEDGER_ENTRIES, RESERVATIONS, Resource
 from tenure.kube.store import KubeStore
 from tenure.units import DAY, MINUTE, Instant, Micros
 
@@ -79,12 +82,21 @@ class _Lease(Struct, frozen=True, gc=False):
     status: _LeaseStatus = _LeaseStatus()
 
 
+class _Promised(Named, frozen=True, gc=False):
+    annotations: dict[str, str] = {}
+
+
+class _Reservation(Struct, frozen=True, gc=False):
+    metadata: _Promised
+
+
 class Retired(Struct, frozen=True):
     """What ``retire`` has done."""
 
     segments: tuple[Segment, ...] = ()
     entries: int = 0
     leases: int = 0
+    reservations: int = 0
 
 
 Work = Generator["Future[Any] | None", Any, T]
@@ -97,7 +109,8 @@ def sweep(store: KubeStore) -> int:
 
 
 def retire(store: KubeStore, *, before: Instant, worth: Micros = 0) -> Retired:
-    """Move what was decided before an instant to the archive, and delete it and closed leases from the API server.
+    """Move what was decided before an instant to the archive, and delete it from the API server, with the leases and
+    reservations that were over by then.
 
     A segment is begun when it is full, or when its first entry is older than that by ``worth``: else an archive would
     be made of many small files.
@@ -109,7 +122,8 @@ class Retention:
     """Sweeps and retires for ever, a little at each step."""
 
     def __init__(self, store: KubeStore, *, keep: Micros | None, worth: Micros = DAY) -> None:
-        """``keep``: how long entries and closed leases stay; None for ever. ``worth``: see ``retire``."""
+        """``keep``: how long entries, and leases and reservations that are over, stay; None for ever. ``worth``: see
+        ``retire``."""
         self._store, self._keep, self._worth = store, keep, worth
         self._work: Work[Retired] | None = None
         self._awaited: Future[Any] | None = None
@@ -188,7 +202,24 @@ def _retiring(store: KubeStore, *, before: Instant, worth: Micros) -> Work[Retir
     for found in _over(store, leases, before=before, through=reached.seq):
         over += found
         yield None
-    return Retired(tuple(segments), gone, (yield from _deleting(store, LEASES, over)))
+    closed = yield from _deleting(store, LEASES, over)
+    promised = yield from _retiring_promises(store, before=before, through=reached.seq)
+    return Retired(tuple(segments), gone, closed, promised)
+
+
+def _retiring_promises(store: KubeStore, *, before: Instant, through: int) -> Work[int]:
+    """Reservations that were over before an instant, and of which everything is in the archive."""
+    over: list[Named] = []
+    for state in OVER:
+        items: list[_Reservation] = yield _listed(store, RESERVATIONS, _Reservation, fields=f"status.state={state}")
+        for number, one in enumerate((item.metadata for item in items), 1):
+            rows = store.ledger.reservations(namespace=one.namespace, name=one.name)
+            ours = next((row for row in rows if row.reservation.uid == one.annotations.get(UID)), None)
+            if ours is not None and ours.ended is not None and ours.ended < before and ours.changed <= through:
+                over.append(one)
+            if number % _CHUNK == 0:
+                yield None
+    return (yield from _deleting(store, RESERVATIONS, over))
 
 
 def _boundary(store: KubeStore, items: Iterable[Named], before: Instant) -> int:

@@ -17,6 +17,7 @@ from tenure.engine.words import Words
 from tenure.facts import Froze, Lease, Noted, Reservation, Resolved
 from tenure.kube.marks import CONTROLLER, FLEET, UID
 from tenure.kube.resources import EVENTS, LEASES, RESERVATIONS
+from tenure.observe.log import WARNINGS
 from tenure.units import Instant, format_time
 
 Object = dict[str, Any]
@@ -27,9 +28,6 @@ _RUNS_ON = frozenset(
     {"ownedGPUHours", "sharedGPUHours", "borrowedGPUHours", "gpuHours", "usedGPUHours", "committedGPUHours",
      "countdownSeconds", "lastTransitionTime"}
 )  # fmt: skip
-_WARNINGS = frozenset(
-    {"Blocked", "Cut", "Failed", "Quarantined", "Rejected", "ReservationBlocked", "Shrunk", "Stopping", "Swapped"}
-)
 
 
 def run_status(
@@ -109,7 +107,7 @@ def event_object(note: Noted, *, at: Instant, name: str, uid: str = "", reporter
         "reason": note.kind[:128],
         "regarding": about,
         "note": note.message[:NOTE_MAX],
-        "type": "Warning" if note.kind in _WARNINGS else "Normal",
+        "type": "Warning" if note.kind in WARNINGS else "Normal",
     }
 
 
@@ -140,6 +138,18 @@ def _says(value: Any) -> bool:
     if isinstance(value, dict):
         return any(_says(item) for key, item in value.items() if key not in _RUNS_ON)
     return value not in (None, "", 0, False, [])
+
+
+def is_off(old: Object, new: Object) -> bool:
+    """Whether a countdown has run on so far that it should be told anew: by a minute, or a tenth of what is left.
+
+    >>> is_off({"countdownSeconds": 36_000}, {"countdownSeconds": 33_000}), is_off({}, {"countdownSeconds": 5})
+    (False, True)
+    """
+    was, left = old.get("countdownSeconds"), new.get("countdownSeconds")
+    if was is None or left is None:
+        return bool(was != left)
+    return abs(int(was) - int(left)) > max(60, int(left) // 10)
 
 
 def covers(seen: Any, wanted: Any) -> bool:

@@ -28,7 +28,7 @@ from typing import Self
 import msgspec
 
 from tenure.api.ledger_objects import Archived, LedgerHeadSpec
-from tenure.facts import Entry, Fact
+from tenure.facts import Entry, Fact, Froze, Reservation, Resolved
 from tenure.kube.archive import Archive
 from tenure.kube.client import Client, Object, urgently
 from tenure.kube.entries import Batch, Line, batch_of, objects_of, same
@@ -116,6 +116,21 @@ class KubeStore(LedgerStore):
             self.refresh()
         assert self._fence is not None
         return self._fence.spec
+
+    def promises(
+        self, *, since: Instant | None, also: Iterable[str] = ()
+    ) -> list[tuple[Reservation, Froze | Resolved | None]]:
+        """Reservations with the last resolution of each: those that stand, that were over no earlier than ``since``, or
+        that are named (``namespace/name``)."""
+        rows = self.ledger.reservations(since=since)
+        if since is not None:
+            known = {row.reservation.key for row in rows}
+            for namespace, _, name in (key.partition("/") for key in also if key not in known):
+                rows += self.ledger.reservations(namespace=namespace, name=name)
+        first = min((row.seq for row in rows), default=0)
+        last = {(row.subject, row.uid): row.fact for row in self.ledger.resolutions(after=first - 1)}
+        facts = [row.reservation for row in rows]
+        return [(one, last.get((f"Reservation/{one.key}", one.uid))) for one in facts]
 
     # --- catching up --------------------------------------------------------------------------------------
 

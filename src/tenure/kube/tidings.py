@@ -20,6 +20,7 @@ from tenure.kube.desk import EVENT, Desk
 from tenure.kube.errors import ApiError
 from tenure.kube.intake import Mark
 from tenure.kube.resources import EVENTS
+from tenure.kube.translate import Object
 from tenure.units import Instant
 
 REJECTED = "Rejected"
@@ -33,9 +34,17 @@ class Tidings:
     """Tells what was noted, as far as there is room."""
 
     def __init__(
-        self, client: Client, desk: Desk, *, reporter: str = "tenure", clock: Callable[[], float] = time.monotonic
+        self,
+        client: Client,
+        desk: Desk,
+        *,
+        reservations: Callable[[str], Object | None] = lambda key: None,
+        reporter: str = "tenure",
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """``reservations`` finds one by ``namespace/name``: its uid is the API server's, which no entry knows."""
         self._client, self._desk, self._reporter, self._clock = client, desk, reporter, clock
+        self._reservations = reservations
         self._room, self._since = BURST, clock()
         self.left_out = 0
         """Events for which there was no room."""
@@ -43,7 +52,7 @@ class Tidings:
     def follow(self, entry: Entry, state: State) -> None:
         for index, fact in enumerate(entry.facts):
             if isinstance(fact, Noted):
-                self._tell(fact, at=entry.at, name=f"{entry.seq}-{index}", uid=_uid(fact.object, state))
+                self._tell(fact, at=entry.at, name=f"{entry.seq}-{index}", uid=self._uid(fact.object, state))
 
     def refused(self, marks: Mapping[Mark, tuple[FieldError, ...]], *, now: Instant) -> None:
         """Objects that were not taken, and why."""
@@ -71,13 +80,15 @@ class Tidings:
 
         self._desk.put(f"Event/{item['metadata']['namespace']}/{item['metadata']['name']}", write, rank=EVENT)
 
-
-def _uid(subject: str, state: State) -> str:
-    kind, _, key = subject.partition("/")
-    if kind == "Run" and key in state.runs:
-        return state.runs[key].run.metadata.uid
-    if kind == "Budget" and key in state.budgets:
-        return state.budgets[key].metadata.uid
-    if kind == "Node" and key in state.topology.rows:
-        return state.topology.rows[key].node.metadata.uid
-    return ""
+    def _uid(self, subject: str, state: State) -> str:
+        """By which `kubectl describe` finds what is told about an object."""
+        kind, _, key = subject.partition("/")
+        if kind == "Run" and key in state.runs:
+            return state.runs[key].run.metadata.uid
+        if kind == "Reservation" and (found := self._reservations(key)) is not None:
+            return str(found["metadata"].get("uid", ""))
+        if kind == "Budget" and key in state.budgets:
+            return state.budgets[key].metadata.uid
+        if kind == "Node" and key in state.topology.rows:
+            return state.topology.rows[key].node.metadata.uid
+        return ""

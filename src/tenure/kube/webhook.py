@@ -14,10 +14,11 @@ import asyncio
 import base64
 import binascii
 import logging
+import ssl
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 from aiohttp import web
@@ -25,6 +26,7 @@ from aiohttp import web
 from tenure.kube.certs import Keeper, bundle
 from tenure.kube.client import ApiError, Client
 from tenure.kube.loop import IO
+from tenure.kube.provided import Provided, keep_read
 from tenure.kube.rbac import WEBHOOKS
 from tenure.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from tenure.kube.review import Known, Review, answer, nothing_known
@@ -51,10 +53,18 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
+class Certified(Protocol):
+    """Who has the certificate: ``Keeper`` makes it, ``Provided`` reads it."""
+
+    context: ssl.SSLContext
+
+
 class Webhook:
     """The server. ``port`` is known after ``start``."""
 
-    def __init__(self, keeper: Keeper, *, known: Known = nothing_known, body_seconds: float = BODY_SECONDS_MAX) -> None:
+    def __init__(
+        self, keeper: Certified, *, known: Known = nothing_known, body_seconds: float = BODY_SECONDS_MAX
+    ) -> None:
         self.keeper = keeper
         self.port = 0
         self._known = known
@@ -110,12 +120,23 @@ class Webhook:
 
 @contextmanager
 def serving(
-    io: IO, client: Client, host: str, port: int, *, names: Sequence[str], known: Known = nothing_known
+    io: IO,
+    client: Client,
+    host: str,
+    port: int,
+    *,
+    names: Sequence[str],
+    known: Known = nothing_known,
+    provided: Provided | None = None,
 ) -> Iterator[Webhook]:
-    """A webhook for the length of a block, known to the API server under these names."""
-    webhook = Webhook(Keeper(names, now=_now()), known=known)
+    """A webhook for the length of a block, known to the API server under these names.
+
+    ``provided``: its certificate comes from elsewhere, and whoever makes it tells the API server whom to trust.
+    """
+    keeper = Keeper(names, now=_now()) if provided is None else provided
+    webhook = Webhook(keeper, known=known)
     io.run(webhook.start(host, port))
-    keeping = io.start(keep_published(client, webhook.keeper))
+    keeping = io.start(keep_published(client, keeper) if isinstance(keeper, Keeper) else keep_read(keeper))
     try:
         yield webhook
     finally:

@@ -104,7 +104,7 @@ def difference(before: Any, after: Any) -> Any:
     {'b': {'c': 4, 'd': None}}
     """
     out = {}
-    for key in before.keys() | after.keys():
+    for key in sorted(before.keys() | after.keys()):
         old, new = before.get(key), after.get(key)
         if isinstance(old, dict) and isinstance(new, dict):
             if inner := difference(old, new):

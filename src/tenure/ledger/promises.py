@@ -168,12 +168,14 @@ def runs(db: sqlite3.Connection, *, namespace: str, name: str) -> list[RunRow]:
 
 
 def reservations(
-    db: sqlite3.Connection, *, namespace: str | None, run: str | None, name: str | None, live: bool
-) -> list[ReservationRow]:
-    """Reservations in the order they were made."""
+    db: sqlite3.Connection, *, namespace: str | None, run: str | None, name: str | None, live: bool,
+    since: Instant | None = None,
+) -> list[ReservationRow]:  # fmt: skip
+    """Reservations in the order they were made; with ``since``, less those that were over by then."""
     given = {"namespace": namespace, "run": run, "name": name}
     terms = [f"{column} = :{column}" for column, value in given.items() if value is not None]
-    where = " AND ".join([*terms, "ended IS NULL" if live else "1"])
+    terms += ["ended IS NULL"] if live else [] if since is None else [f"(ended IS NULL OR ended >= {since:d})"]
+    where = " AND ".join([*terms, "1"])
     sql = f"SELECT body, ended, seq, changed FROM reservations WHERE {where} ORDER BY seq, namespace, name"
     return [_named((_reservation.decode(_text(body)), *row), ReservationRow) for body, *row in db.execute(sql, given)]
 
@@ -186,12 +188,12 @@ def plans(db: sqlite3.Connection, *, namespace: str, run: str) -> list[PlanRow]:
     return [_named(row, PlanRow) for row in db.execute(sql, (namespace, run))]
 
 
-def resolutions(db: sqlite3.Connection, *, subject: str | None) -> list[ResolutionRow]:
+def resolutions(db: sqlite3.Connection, *, subject: str | None, after: int = 0) -> list[ResolutionRow]:
     """What was frozen and resolved: all of it, or for one subject; a Budget alone stands for all its envelopes."""
-    sql = "SELECT subject, seq, at, activation, uid, body FROM resolutions"
+    sql = "SELECT subject, seq, at, activation, uid, body FROM resolutions WHERE seq > :after"
     if subject is not None:  # '0' is what follows '/'
-        sql += " WHERE subject = :subject OR (subject > :subject || '/' AND subject < :subject || '0')"
-    return list(_resolutions(db.execute(f"{sql} ORDER BY seq, idx", {"subject": subject})))
+        sql += " AND (subject = :subject OR (subject > :subject || '/' AND subject < :subject || '0'))"
+    return list(_resolutions(db.execute(f"{sql} ORDER BY seq, idx", {"subject": subject, "after": after})))
 
 
 def cuts(db: sqlite3.Connection, *, run: str) -> list[CutRow]:

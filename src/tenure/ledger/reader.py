@@ -183,23 +183,24 @@ class Reader:
             return promises.runs(db, namespace=namespace, name=run)
 
     def reservations(
-        self, *, namespace: str | None = None, run: str | None = None, name: str | None = None, live: bool = False
-    ) -> list[ReservationRow]:
+        self, *, namespace: str | None = None, run: str | None = None, name: str | None = None, live: bool = False,
+        since: Instant | None = None,
+    ) -> list[ReservationRow]:  # fmt: skip
         """Reservations, each with its last record, in the order they were made; ``live``: neither Released nor
-        Canceled."""
+        Canceled; ``since``: or not before then."""
         with self._asking() as db:
-            return promises.reservations(db, namespace=namespace, run=run, name=name, live=live)
+            return promises.reservations(db, namespace=namespace, run=run, name=name, live=live, since=since)
 
     def plans(self, namespace: str, run: str) -> list[PlanRow]:
         """How the reservations of a run changed, in order."""
         with self._asking() as db:
             return promises.plans(db, namespace=namespace, run=run)
 
-    def resolutions(self, subject: str | None = None) -> list[ResolutionRow]:
-        """What was frozen and resolved, in order: all of it, or for one subject (``Reservation/ns/name``, or
-        ``Budget/name`` with or without ``/envelope``)."""
+    def resolutions(self, subject: str | None = None, *, after: int = 0) -> list[ResolutionRow]:
+        """What was frozen and resolved after an entry, in order: all of it, or for one subject
+        (``Reservation/ns/name``, or ``Budget/name`` with or without ``/envelope``)."""
         with self._asking() as db:
-            return promises.resolutions(db, subject=subject)
+            return promises.resolutions(db, subject=subject, after=after)
 
     def cuts(self, namespace: str, run: str) -> list[CutRow]:
         """What a run lost to the resolver, in order."""

@@ -27,9 +27,7 @@ class Counts:
 
     def __init__(self) -> None:
         self.counts = {
-            metric.name: Count(metric)
-            for metric in METRICS.values()
-            if metric.kind == "counter" and metric.name != "borrowed_gpu_hours_total"  # the state knows it exactly
+            metric.name: Count(metric) for metric in METRICS.values() if metric.kind == "counter" and not metric.read
         }
         self.spreads = {metric.name: Spread(metric) for metric in METRICS.values() if metric.kind == "histogram"}
         self.head = 0

@@ -12,11 +12,9 @@ from tenure.engine.books import Cap, Fund, FundKey
 from tenure.engine.groups import desired, width
 from tenure.engine.state import State
 from tenure.engine.topology import slots
-from tenure.observe.table import OTHER, Labels
+from tenure.observe.table import OTHER, SERIES_MAX, Labels
 from tenure.units import HOUR, LATEST, SECOND, GpuMicros, Instant, Micros
 
-SERIES_MAX = 1000
-"""Series of one metric whose labels a tenant may have a say in; the smallest are added up as ``other``."""
 Sample = tuple[str, Labels, float]
 """(metric, values of its labels, value)"""
 

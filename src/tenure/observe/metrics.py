@@ -13,12 +13,13 @@ from time import monotonic
 
 from msgspec import Struct
 
+from tenure import __version__
 from tenure.engine.state import State
 from tenure.facts import Entry
 from tenure.observe import gauges
 from tenure.observe.counts import Counts
 from tenure.observe.gauges import Sample
-from tenure.observe.table import METRICS, Labels, Metric
+from tenure.observe.table import METRICS, SERIES_MAX, Labels, Metric
 from tenure.units import SECOND, Instant
 
 Source = Callable[[], Iterable[Sample]]
@@ -43,6 +44,10 @@ class Metrics:
         self._turn = Condition()
         self._asked = False
         self._read: float | None = None
+        self.ready = False
+        """Whether the driver decides and its ledger can be written; or would, if it were its turn."""
+        self.called: Callable[[], None] = lambda: None
+        """Called when a scrape waits for the gauges, by who serves it: wakes a driver that sleeps."""
 
     # -- for the thread that owns the state --
 
@@ -67,6 +72,16 @@ class Metrics:
         with self._turn:
             self._counts.counts["metrics_failures_total"].add()
 
+    def refused(self, *, outrun: bool) -> None:
+        """A decision was not committed."""
+        with self._turn:
+            self.ready = self.ready and outrun
+            self._counts.counts["ledger_refusals_total"].add("outrun" if outrun else "refused")
+
+    def add(self, source: Source) -> None:
+        """One more place to read from."""
+        self._sources += (source,)
+
     @property
     def head(self) -> int:
         """The number of the last entry that was counted, or was there before."""
@@ -89,12 +104,19 @@ class Metrics:
                 self._asked = False
                 self._turn.notify_all()
 
+    def clear(self) -> None:
+        """Somebody else owns the state from now on: nothing is shown of it here."""
+        with self._turn:
+            self._gauges, self._read, self._asked = {}, None, False
+            self._turn.notify_all()
+
     # -- for those that serve --
 
     def ask(self, *, patience: float) -> None:
         """Have the gauges read anew, and wait for it, but no longer than so many seconds."""
         with self._turn:
             self._asked = True
+            self.called()
             self._turn.wait_for(lambda: not self._asked, timeout=patience)
 
     def families(self) -> list[Family]:
@@ -103,9 +125,13 @@ class Metrics:
         with self._turn:
             known = self._gauges | elsewhere
             known["ledger_head"] = [((), self._counts.head)]
+            known["controller_ready"] = [((), float(self.ready))]
+            known["tenure_build_info"] = [((__version__,), 1)]
             if self._read is not None:
                 known["metrics_age_seconds"] = [((), monotonic() - self._read)]
             known |= {name: list(count.values.items()) for name, count in self._counts.counts.items()}
+            known, dropped = _capped(known)
+            known["metrics_series_dropped"] = [((), dropped)]
             spreads = {name: tuple(spread.series()) for name, spread in self._counts.spreads.items()}
         return [
             Family(metric, tuple(known.get(name, ())), spreads.get(name, ())) for name, metric in METRICS.items()
@@ -119,6 +145,14 @@ class Metrics:
             except Exception:  # whatever it is, the rest can be told, and that something is missing is counted
                 self.failed()
         return found
+
+
+def _capped(known: dict[str, list[tuple[Labels, float]]]) -> tuple[dict[str, list[tuple[Labels, float]]], int]:
+    """No metric with more series than there may be, and how many were left out. Those that stay are the first by their
+    labels: the same in all metrics about the same things, and at every scrape."""
+    over = {name: series for name, series in known.items() if len(series) > SERIES_MAX}
+    kept = {name: sorted(series)[:SERIES_MAX] for name, series in over.items()}
+    return known | kept, sum(len(series) - SERIES_MAX for series in over.values())
 
 
 def _by_name(samples: Iterable[Sample]) -> dict[str, list[tuple[Labels, float]]]:

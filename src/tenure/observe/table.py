@@ -20,6 +20,9 @@ Labels = tuple[str, ...]
 
 OTHER = "other"
 """The value of a label for everything that has no series of its own."""
+SERIES_MAX = 1000
+"""Series of one metric. Where a tenant has a say in labels the smallest are added up as ``other``; where only
+administrators have, the last are left out, and ``metrics_series_dropped`` says so."""
 AWAY: tuple[float, ...] = (1, 10, 30, 60, 300, 900, 1800, 3600, 7200, 14400, 43200, 86400, 259200)
 """Seconds, from what nobody notices to days."""
 QUICK: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30)
@@ -44,6 +47,10 @@ class Metric(Struct, frozen=True):
     help: str
     labels: dict[str, Labels] = {}
     buckets: tuple[float, ...] = ()
+    read: bool = False
+    """A counter that is kept elsewhere and read when a scrape comes."""
+    cluster: bool = False
+    """Only an operator has it: it is about talking to an API server."""
 
     def all_series(self) -> list[Labels]:
         """Every combination of labels, if they are known in advance: such series are there from the first scrape."""
@@ -107,7 +114,7 @@ METRICS: dict[str, Metric] = {metric.name: metric for metric in (
     Metric("borrowed_gpus_current", "gauge", "GPUs of open leases that a sponsor pays for another owner.",
            {"sponsor": (), "owner": ()}),
     Metric("borrowed_gpu_hours_total", "counter", "GPU-hours that an envelope has lent, in the window in force.",
-           _ENVELOPE),
+           _ENVELOPE, read=True),
     # Budgets (SPEC 3).
     Metric("budget_gpus_used", "gauge", "GPUs that an envelope pays for.", _ENVELOPE),
     Metric("budget_gpus_limit", "gauge", "GPUs that it may pay for at one instant.", _ENVELOPE),
@@ -133,9 +140,31 @@ METRICS: dict[str, Metric] = {metric.name: metric for metric in (
            {}, QUICK),
     Metric("watch_lag_seconds", "histogram", "From the instant at which an entry was decided to when the driver took "
            "it in.", {}, QUICK),
+    Metric("ledger_refusals_total", "counter", "Decisions that could not be committed: another operator was faster "
+           "(outrun), which is no trouble, or the ledger refused.", {"why": ("outrun", "refused")}),
     Metric("notifier_outbox_events", "gauge", "Events that a receiver has not been offered yet, up to 10,000.",
            {"receiver": ()}),
     Metric("notifier_dead_letters", "gauge", "Events that a receiver refused for good.", {"receiver": ()}),
+    Metric("controller_ready", "gauge", "1 if everything was read and the ledger can be written; else 0: nothing is "
+           "admitted, and what runs goes on."),
     Metric("metrics_age_seconds", "gauge", "How long ago the gauges were read: a driver that is stuck answers late."),
     Metric("metrics_failures_total", "counter", "Times that a part of the metrics could not be read and was left out."),
+    Metric("metrics_series_dropped", "gauge", f"Series that are left out because their metric has more than "
+           f"{SERIES_MAX:,}."),
+    Metric("tenure_build_info", "gauge", "Always 1; its label says what runs.", {"version": ()}),
+    # Talking to an API server.
+    Metric("controller_leading", "gauge", "1 for the operator that decides. The others show none of the gauges that "
+           "are read from the state.", cluster=True),
+    Metric("watch_silence_seconds", "gauge", "How long the API server has told nothing about objects of a kind, not "
+           "even that there is nothing to tell.", {"kind": ()}, cluster=True),
+    Metric("watch_objects", "gauge", "Objects of a kind that are known and kept.", {"kind": ()}, cluster=True),
+    Metric("watch_lists_total", "counter", "Times that all objects of a kind had to be read.", {"kind": ()}, read=True,
+           cluster=True),
+    Metric("api_writes_total", "counter", "Writes to the API server, ledger entries apart, that succeeded, or were "
+           "refused for good.", {"result": ("done", "refused")}, read=True, cluster=True),
+    Metric("api_writes_waiting", "gauge", "Writes that wait for their turn or to be tried again.", cluster=True),
+    Metric("objects_refused", "gauge", "Objects that were not taken in because they make no sense as they are; each "
+           "says why in its status.", {"kind": ()}, cluster=True),
+    Metric("kube_events_left_out_total", "counter", "Events for which there was no room; the ledger has them all.",
+           read=True, cluster=True),
 )}  # fmt: skip

@@ -18,7 +18,7 @@ import pytest
 from tenure.kube.policies import policies
 from tenure.kube.rbac import cluster_roles
 from tenure.kube.system import System
-from tenure.testing.kube import ControlPlane, Kwok, gpu_nodes, until
+from tenure.testing.kube import ControlPlane, Kwok, gpu_node, gpu_nodes, until
 from tenure.testing.kube.process import free_ports
 from tests.tidy.repository import ROOT
 
@@ -114,11 +114,13 @@ def elsewhere(block: str) -> str:
     return block.replace("9443", webhook).replace("8080", probes)
 
 
-def test_the_operator_notices_that_a_policy_is_gone(reader: Reader) -> None:
+def test_the_operator_notices_a_policy_that_is_gone_and_a_node_that_is_open(reader: Reader) -> None:
+    reader.plane.api.create(gpu_node("late")).must()
     reader.plane.api.delete("/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/tenure-pods").must()
     with reader.running(elsewhere(OPERATOR)) as log:
         gone = "ValidatingAdmissionPolicy/tenure-pods is missing: `tenure install --kube` puts it right"
-        until(lambda: gone in log.read_text(), seconds=60)
+        late = "Node/late has GPUs and takes pods that are not Tenure's"
+        until(lambda: gone in log.read_text() and late in log.read_text(), seconds=60)
     assert reader.run("tenure install --kube --check").returncode == 6
     assert reader.run("tenure install --kube").returncode == 0
 

@@ -22,7 +22,7 @@ from tenure.kube.install import install, manifests
 from tenure.kube.policies import policies
 from tenure.kube.resources import resource_of
 from tenure.kube.system import System
-from tenure.testing.kube import ControlPlane, until
+from tenure.testing.kube import ControlPlane, gpu_node, until
 from tests.kube.anchor.conftest import NOWHERE, installed
 
 Tree = dict[str, Any]
@@ -162,7 +162,7 @@ def test_the_command_tells_what_it_did(guarded: ControlPlane) -> None:
     checked = command(guarded, "--kube", "--check")
     assert (checked.exit_code, checked.stdout.strip()) == (
         0,
-        "every admission policy is in place and as it was installed",
+        "every admission policy is in place and as it was installed; every node with GPUs has its taint",
     )
 
 
@@ -237,3 +237,70 @@ def test_the_operators_calls_have_a_share_of_the_server_of_their_own(guarded: Co
             return str(answer.headers["X-Kubernetes-PF-FlowSchema-UID"])
 
     until(lambda: flow() == schema["metadata"]["uid"])
+
+
+# --- the taint of managed machines ---------------------------------------------------------------------------------
+
+OTHER = {"key": "spot", "value": "yes", "effect": "PreferNoSchedule"}
+OURS = {"key": f"{GROUP}/managed", "effect": "NoSchedule"}
+
+
+@pytest.fixture
+def machines(guarded: ControlPlane) -> Iterator[dict[str, list[Tree]]]:
+    """Nodes by name and the taints that they have: three that other pods may use, one that they may not, one without
+    GPUs."""
+    soft = {**OURS, "effect": "PreferNoSchedule"}
+    taints = {"bare": [], "spot": [OTHER], "soft": [soft], "kept": [OTHER, OURS], "plain": []}
+    for name, given in taints.items():
+        node = gpu_node(f"taints-{name}")
+        if name == "plain":
+            for field in ("capacity", "allocatable"):
+                node["status"][field] = {"cpu": "8", "pods": "10"}
+        guarded.api.create({**node, "spec": {"taints": given}}).must()
+    yield {f"taints-{name}": given for name, given in taints.items()}
+    for name in taints:
+        guarded.api.delete(f"/api/v1/nodes/taints-{name}").must()
+
+
+def taints_of(plane: ControlPlane) -> dict[str, list[Tree]]:
+    """The taints of every node, but for those that the cluster itself gives to nodes which are new."""
+    return {
+        each["metadata"]["name"]: [
+            one for one in each["spec"].get("taints") or () if not one["key"].startswith("node.kubernetes.io/")
+        ]
+        for each in plane.api.get("/api/v1/nodes").must()["items"]
+    }
+
+
+def test_nodes_that_take_other_pods_are_told_of_and_tainted(
+    guarded: ControlPlane, machines: dict[str, list[Tree]]
+) -> None:
+    said = "Node/taints-bare, Node/taints-soft and Node/taints-spot have GPUs and take pods that are not Tenure's"
+    checked = command(guarded, "--kube", "--check")
+    assert (checked.exit_code, said in checked.stderr) == (6, True), checked.stderr
+    assert "next: tenure install --kube --taint-nodes" in checked.stderr
+    plain = command(guarded, "--kube", "--webhook-url", NOWHERE.webhook_url)
+    assert (plain.exit_code, said in plain.stderr) == (0, True), plain.stderr
+
+    before, rows = versions(guarded), ["bare", "soft", "spot"]
+    shown = [["KIND", "NAME", "CHANGE"], *(["Node", f"taints-{name}", "changed"] for name in rows)]
+    tried = command(guarded, "--kube", "--taint-nodes", "--dry-run")
+    assert (tried.exit_code, [line.split() for line in tried.stdout.splitlines()[:-1]]) == (0, shown), tried.stderr
+    assert taints_of(guarded) == machines
+    done = command(guarded, "--kube", "--taint-nodes")
+    assert (done.exit_code, [line.split() for line in done.stdout.splitlines()[:-1]]) == (0, shown), done.stderr
+    wanted = {name: [*given, OURS] if name[7:] in rows else given for name, given in machines.items()}
+    assert taints_of(guarded) == wanted
+    assert command(guarded, "--kube", "--check").exit_code == 0
+
+    again = command(guarded, "--kube", "--taint-nodes")
+    assert again.stdout == "every node with GPUs has the taint already\n"
+    assert taints_of(guarded) == wanted
+    assert versions(guarded) == before
+
+
+def test_the_operator_may_not_taint(guarded: ControlPlane, machines: dict[str, list[Tree]]) -> None:
+    operator = guarded.bearer(guarded.token(NOWHERE.namespace, NOWHERE.account))
+    refused = operator.patch("/api/v1/nodes/taints-bare", {"spec": {"taints": [OURS]}})
+    assert (refused.status, "cannot patch resource" in refused.message) == (403, True)
+    assert taints_of(guarded)["taints-bare"] == []

@@ -16,6 +16,7 @@ from tenure.api.ledger_objects import manifest as ledger_manifest
 from tenure.kube.client import Client
 from tenure.kube.config import Access, from_kubeconfig
 from tenure.kube.loop import IO
+from tenure.kube.resources import LEASES, RESERVATIONS
 from tenure.kube.store import KubeStore
 from tenure.testing.kube import ControlPlane, until
 from tenure.testing.kube.proxy import FaultProxy
@@ -30,11 +31,18 @@ OpenStore = Callable[..., KubeStore]
 
 @pytest.fixture(scope="session")
 def books(programs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """The cluster, with the kinds of the ledger and leases."""
+    """The cluster, with the kinds of the ledger, leases and reservations."""
     with ControlPlane.started(tmp_path_factory.mktemp("books"), programs) as plane:
-        for each in (ledger_manifest("LedgerEntry"), ledger_manifest("LedgerHead"), manifest("Lease")):
+        kinds = (
+            ledger_manifest("LedgerEntry"),
+            ledger_manifest("LedgerHead"),
+            manifest("Lease"),
+            manifest("Reservation"),
+        )
+        for each in kinds:
             plane.ensure(each)
-        until(lambda: all(plane.api.get(path).ok for path in (ENTRIES, HEADS, f"{ENTRIES[:-13]}leases")))
+        paths = (ENTRIES, HEADS, LEASES.path(), RESERVATIONS.path())
+        until(lambda: all(plane.api.get(path).ok for path in paths))
         yield plane
 
 

@@ -70,7 +70,7 @@ def test_a_second_time_nothing_is_left_to_do(kept: KubeStore, client: Client) ->
     retire(kept, before=START + 2 * HOUR)
     before = client.calls
     assert retire(kept, before=START + 2 * HOUR) == retention.Retired()
-    assert client.calls - before == 2, "two lists"
+    assert client.calls - before == 4, "lists of entries, of leases, and of reservations kept and canceled"
 
 
 def test_the_archive_is_not_made_of_crumbs(kept: KubeStore, empty: ControlPlane) -> None:

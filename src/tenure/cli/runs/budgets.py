@@ -83,8 +83,8 @@ def usage(
     at the present rate. What is announced to run short is listed with the odds of the runs that may be cut then.
 
     \b
-    kubectl runs budgets usage --at 2025-11-01T12:00:00Z          as it was then, under the limits of then
-    kubectl runs budgets usage --by owner --since 2025-11-01      who spent what this month
+    kubectl runs budgets usage --at 2025-11-01T12:00:00Z  # as it was then, under the limits of then
+    kubectl runs budgets usage --by owner --since 2025-11-01  # who spent what this month
     kubectl runs budgets usage rai --by day --since 30d
 
     TIME is 2025-11-01T00:15:00Z, 2025-11-01, now, or 2h (that long ago).

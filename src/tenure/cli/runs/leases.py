@@ -41,8 +41,8 @@ def command(session: Session, output: Format, run: str | None, limit: int | None
     TIME is 2025-11-01T00:15:00Z, 2025-11-01, now, or 2h (that long ago).
 
     \b
-    kubectl runs leases --open                    who holds what, now
-    kubectl runs leases --node a-03 --at 2h       who had this machine two hours ago
+    kubectl runs leases --open  # who holds what, now
+    kubectl runs leases --node a-03 --at 2h  # who had this machine two hours ago
     kubectl runs leases --owner org:ai:rai --since 2025-11-01 --until 2025-12-01
 
     JSON: a List of Lease objects. Names: NAMESPACE/NAME.

@@ -47,7 +47,7 @@ def command(session: Session, output: Format, wanted: tuple[str, ...], owner: st
 
     JSON: a List of Run objects, whole. Names: NAMESPACE/NAME.
     """
-    with session.fleet() as fleet:
+    with session.fleet(brief=output in ("table", "name")) as fleet:
         view = fleet.view()
         lines = [
             line

@@ -40,7 +40,7 @@ def command(session: Session, output: Format, run: str, dry_run: bool) -> Exit:
     What was promised to others before is not touched, and nothing is cut at all if it would not be enough.
 
     \b
-    kubectl runs resolve rai/train --dry-run      who would give way, and the odds
+    kubectl runs resolve rai/train --dry-run  # who would give way, and the odds
     kubectl runs resolve rai/train
 
     JSON: {"run", "dryRun", "declined", "subject", "deficitGPUs", "freedGPUs", "cuts": [{"kind", "run", "owner", "gpus",

@@ -8,7 +8,7 @@ from tenure.cli.session import Session, verb
 
 @verb("shrink", "Have an elastic run give GPUs back.", namespaced=True)
 @arguments
-def command(session: Session, run: str, gpus: int) -> None:
+def command(session: Session, run: str, gpus: int, dry_run: bool) -> None:
     """Have an elastic run give GPUs back: GPUS is the width it is to keep.
 
     Whole groups leave: those that borrowed money pays for first, then those with the highest index. The rest runs on.
@@ -16,5 +16,6 @@ def command(session: Session, run: str, gpus: int) -> None:
 
     \b
     kubectl runs shrink rai/train 96
+    kubectl runs shrink rai/train 96 --dry-run=server
     """
-    resize(session, run, gpus, direction="shrink")
+    resize(session, run, gpus, direction="shrink", dry_run=dry_run)

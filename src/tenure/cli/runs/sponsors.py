@@ -14,6 +14,7 @@ import click
 from tenure.cli import payers
 from tenure.cli.explaining import reason_record
 from tenure.cli.lookup import find, run_argument
+from tenure.cli.manifests import dry_run
 from tenure.cli.output import Cell, Format, Table, columns, show
 from tenure.cli.port import Fleet, RunLine, SponsorLine, View
 from tenure.cli.session import Function, Session, output, verb
@@ -26,6 +27,7 @@ from tenure.units import HOUR
 if TYPE_CHECKING:
     from tenure.api.run import Funding, Run
 
+_TRIED = " (server dry run)"
 _FAMILY = ("owner", "sibling", "parent")
 
 
@@ -183,7 +185,8 @@ def why(one: SponsorLine, flavor: str) -> str:
 @run_argument
 @owner_argument
 @click.option("--first", is_flag=True, help="Asked before all others; moves a sponsor that is listed already.")
-def add(session: Session, run: str, owner: str, first: bool) -> None:
+@dry_run
+def add(session: Session, run: str, owner: str, first: bool, dry_run: bool) -> None:
     """Have one more owner be asked to lend to a run, after those that are listed, or before them with --first.
 
     It changes funding.sponsors of a run that waits or runs. A run that waits for money is looked at again at once; an
@@ -205,8 +208,10 @@ def add(session: Session, run: str, owner: str, first: bool) -> None:
         if wanted == sponsors:
             print(f"Run/{safe(line.key)}: {_place(owner, sponsors)} already")
         else:
-            _submit(fleet, view.run(line.namespace, line.name), wanted)
-            print(f"Run/{safe(line.key)}: {_place(owner, wanted)}")
+            _submit(fleet, view.run(line.namespace, line.name), wanted, dry_run=dry_run)
+            print(f"Run/{safe(line.key)}: {_place(owner, wanted)}{_TRIED if dry_run else ''}")
+        if dry_run:
+            return
         _say_what_it_gives(fleet.view(), line, owner)
         _say_if_it_starts(fleet.view(), line)
         _say_if_idle(fleet)
@@ -216,7 +221,8 @@ def add(session: Session, run: str, owner: str, first: bool) -> None:
 @verb("remove", "Have an owner be asked no more.", namespaced=True)
 @run_argument
 @owner_argument
-def remove(session: Session, run: str, owner: str) -> None:
+@dry_run
+def remove(session: Session, run: str, owner: str, dry_run: bool) -> None:
     """Have an owner be asked no more to lend to a run.
 
     It changes funding.sponsors of a run that waits or runs. Leases that the owner pays for already go on until they
@@ -237,13 +243,15 @@ def remove(session: Session, run: str, owner: str) -> None:
                 next_step=_next(session, "list", line),
             )
         wanted = tuple(one for one in sponsors if one != owner)
-        _submit(fleet, view.run(line.namespace, line.name), wanted)
+        _submit(fleet, view.run(line.namespace, line.name), wanted, dry_run=dry_run)
         left = (
             f"{plural(len(wanted), 'sponsor')} left"
             if wanted
             else "none is left, so nobody outside the family is asked"
         )
-        print(f"Run/{safe(line.key)}: {safe(owner)} is a sponsor no more; {left}")
+        print(f"Run/{safe(line.key)}: {safe(owner)} is a sponsor no more; {left}{_TRIED if dry_run else ''}")
+        if dry_run:
+            return
         _say_what_goes_on(fleet.view(), line, owner)
         _say_if_idle(fleet)
     hint(_next(session, "list", line))
@@ -266,13 +274,13 @@ def _check_borrows(view: View, line: RunLine) -> None:
         raise Trouble(f"Run/{line.key} may not borrow: spec.funding.allowBorrow is false", next_step=step)
 
 
-def _submit(fleet: Fleet, run: Run, sponsors: tuple[str, ...]) -> None:
+def _submit(fleet: Fleet, run: Run, sponsors: tuple[str, ...], *, dry_run: bool) -> None:
     from msgspec.structs import replace
 
     from tenure.api.validate import validate
 
     wanted = replace(run, spec=replace(run.spec, funding=replace(run.spec.funding, sponsors=sponsors)))
-    refused = validate(wanted, simulated=True) or fleet.amend(run, wanted).refused
+    refused = validate(wanted, simulated=True) or fleet.amend(run, wanted, dry_run=dry_run).refused
     if refused:
         raise invalid(refused, next_step="mend what is listed above and try again; nothing was changed")
 

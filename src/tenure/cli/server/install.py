@@ -10,7 +10,7 @@ import click
 from tenure.cli.exits import Exit
 from tenure.cli.output import Cell, Format, Table, columns, draw, show
 from tenure.cli.session import output
-from tenure.cli.terminal import hint
+from tenure.cli.terminal import hint, say
 from tenure.cli.trouble import Trouble
 
 if TYPE_CHECKING:
@@ -36,8 +36,12 @@ _STYLES = {"created": "good", "changed": "wait", "unchanged": "dim"}
     "--webhook-url", metavar="URL", default="",
     help="Where the API server reaches the webhook. Left out: at its service, inside the cluster.",
 )  # fmt: skip
+@click.option(
+    "--taint-nodes", is_flag=True,
+    help="Only set the taint of managed nodes, on every node with GPUs that is there now.",
+)  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Have the API server try everything, and change nothing.")
-@click.option("--check", is_flag=True, help="Only compare the admission policies with what they should be.")
+@click.option("--check", is_flag=True, help="Only compare policies and nodes with what they should be.")
 @output("table", "json", "yaml")
 def command(
     kube: bool,
@@ -45,6 +49,7 @@ def command(
     namespace: str,
     gpu_resource: str,
     webhook_url: str,
+    taint_nodes: bool,
     dry_run: bool,
     check: bool,
     output: Format,
@@ -54,6 +59,10 @@ def command(
     Kinds, admission policies, roles, the operator's account, and the webhook's configuration are applied by the API
     server itself (server-side apply): calling it again changes nothing that is right. It returns when the kinds are
     served and the policies are in force. It takes the rights of a cluster administrator.
+
+    With --taint-nodes every node with GPUs that is there now gets the taint rq.davidlangworthy.io/managed, which only
+    Tenure's pods tolerate; DaemonSets that must run there (a device plugin) have to tolerate it too. Nothing else is
+    changed. For nodes that come later call it again, or have their kubelets register with it.
 
     JSON and YAML: the objects themselves, for review or for a tool that applies them; nothing is changed.
     """
@@ -65,11 +74,15 @@ def command(
     if output in ("json", "yaml"):
         _print(system, output)
         return Exit.OK
-    done = _in_cluster(context, lambda client: _install(client, system, dry_run))
+    if taint_nodes:
+        return _tainted(_in_cluster(context, lambda client: _taint(client, system, dry_run)), dry_run)
+    done, open_nodes = _in_cluster(context, lambda client: _install(client, system, dry_run))
     draw(_table(done))
     counts = {change: sum(each.change == change for each in done) for change in _STYLES}
     would = "nothing was changed; it would be " if dry_run else ""
     print(f"{would}{', '.join(f'{count} {change}' for change, count in counts.items())}")
+    if open_nodes:
+        say(open_nodes)
     hint(
         f"tenure install --kube{f' --context {context}' if context else ''}"
         if dry_run
@@ -111,27 +124,48 @@ def _table(done: list[Applied]) -> Table:
     return Table(columns("KIND", "NAME", "CHANGE"), rows)
 
 
-def _checked(findings: list[Finding]) -> Exit:
-    if findings:
-        raise Trouble(*(each.sentence() for each in findings), next_step="tenure install --kube", exit=Exit.REFUSED)
-    print("every admission policy is in place and as it was installed")
+def _checked(found: tuple[list[Finding], str]) -> Exit:
+    findings, open_nodes = found
+    if findings or open_nodes:
+        step = "tenure install --kube" if findings else "tenure install --kube --taint-nodes"
+        said = [*(each.sentence() for each in findings), *([open_nodes] if open_nodes else [])]
+        raise Trouble(*said, next_step=step, exit=Exit.REFUSED)
+    print("every admission policy is in place and as it was installed; every node with GPUs has its taint")
     return Exit.OK
 
 
-async def _install(client: Client, system: System, dry_run: bool) -> list[Applied]:
+def _tainted(done: list[Applied], dry_run: bool) -> Exit:
+    if done:
+        draw(_table(done))
+    would = "nothing was changed; it would be " if dry_run and done else ""
+    print(f"{would}{len(done)} tainted" if done else "every node with GPUs has the taint already")
+    return Exit.OK
+
+
+async def _taint(client: Client, system: System, dry_run: bool) -> list[Applied]:
+    from tenure.kube.machines import taint
+
+    return await taint(client, system.gpu_resource, dry_run=dry_run)
+
+
+async def _install(client: Client, system: System, dry_run: bool) -> tuple[list[Applied], str]:
+    """What was done, and which nodes are open to other pods."""
     from tenure.kube.install import NotInForce, install
+    from tenure.kube.machines import open_nodes, told
 
     try:
-        return await install(client, system, dry_run=dry_run)
+        done = await install(client, system, dry_run=dry_run)
+        return done, told(await open_nodes(client, system.gpu_resource))
     except NotInForce as error:
         step = "look at the API server's --disable-admission-plugins, then try again"
         raise Trouble(str(error), next_step=step, exit=Exit.REFUSED) from error
 
 
-async def _inspect(client: Client, system: System) -> list[Finding]:
+async def _inspect(client: Client, system: System) -> tuple[list[Finding], str]:
     from tenure.kube.guard import inspect
+    from tenure.kube.machines import open_nodes, told
 
-    return await inspect(client, system)
+    return await inspect(client, system), told(await open_nodes(client, system.gpu_resource))
 
 
 def _in_cluster(context: str | None, work: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`tenure up --metrics`: where metrics are served, and that they are.
+"""`tenure up --metrics` and `tenure operator --metrics`: where metrics are served, and that they are.
 
 An address that makes no sense is refused before anything begins. One that cannot be had (another process listens
 there) is said, and driving goes on without it: a fleet does not stand still for its numbers.
@@ -7,21 +7,19 @@ there) is said, and driving goes on without it: a fleet does not stand still for
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from tenure.cli.terminal import say
 from tenure.cli.trouble import Trouble
-from tenure.embedded.metered import Metered, receivers
 from tenure.observe import Metrics
 
 if TYPE_CHECKING:
-    from tenure.notify import NotifyConfig
+    from tenure.observe.metrics import Source
 
 LOOPBACK = "127.0.0.1"
 _ADDRESS = re.compile(r"(?:(?P<host>[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])?:)?(?P<port>[0-9]{1,5})", re.ASCII)
@@ -34,12 +32,11 @@ class Scraped(Struct, frozen=True):
     port: int
 
     @contextmanager
-    def serving(self, file: Path, anchor: Path | None, notify: NotifyConfig | None) -> Iterator[Metered | None]:
+    def serving(self, *sources: Source, say: Callable[[str], None] = say) -> Iterator[Metrics | None]:
         """Serve meanwhile; None if the address cannot be had, which is said."""
         from tenure.observe.exposition import Server  # imports prometheus-client
 
-        names = [one.name for one in notify.receivers] if notify else []
-        metrics = Metrics(sources=[receivers(file, anchor, names)] if names else [])
+        metrics = Metrics(sources=sources)
         try:
             server = Server(metrics, self.host, self.port)
         except OSError as error:
@@ -50,7 +47,7 @@ class Scraped(Struct, frozen=True):
         shown = f"[{self.host}]" if ":" in self.host else self.host
         say(f"metrics are served at http://{shown}:{server.port}/metrics")
         try:
-            yield Metered(metrics)
+            yield metrics
         finally:
             server.close()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from threading import Event, Thread
@@ -21,21 +22,24 @@ from tenure.cli import events
 from tenure.cli.exits import Exit
 from tenure.cli.local import LocalFleet
 from tenure.cli.server.fleets import create, fleet_argument
-from tenure.cli.terminal import hint, say
+from tenure.cli.server.logged import Format, Logged, log_options, logged, put
+from tenure.cli.terminal import hint
 from tenure.cli.trouble import Trouble
 from tenure.cli.words import plural, safe
 from tenure.custodian import Status
 from tenure.embedded.custodians import FolderCustodian, make_operator, open_folders
 from tenure.embedded.daemon import Daemon
 from tenure.embedded.driver import DriverBusy
-from tenure.embedded.fleet import Fleet
+from tenure.embedded.fleet import Fleet, clock
+from tenure.embedded.metered import receivers
 from tenure.embedded.paths import custodian_path, driver_path
 from tenure.ledger import Ledger, LedgerRefused
+from tenure.observe.meter import Meter
 
 if TYPE_CHECKING:
     from tenure.cli.server.scraped import Scraped
-    from tenure.embedded.metered import Metered
     from tenure.notify import NotifyConfig
+    from tenure.observe.metrics import Source
 
 LOOK_EVERY = 0.1
 """Seconds between two looks for news."""
@@ -46,7 +50,7 @@ TRIES = 10
 @click.command("up", short_help="Drive an embedded fleet: let time pass, and run the work.")
 @fleet_argument
 @click.option("--fleet", "source", metavar="FLEET.YAML", help="Create FILE from this fleet file if it does not exist.")
-@click.option("--notify", "receivers", metavar="NOTIFY.YAML", help="Tell the receivers in this file what happens.")
+@click.option("--notify", "told", metavar="NOTIFY.YAML", help="Tell the receivers in this file what happens.")
 @click.option(
     "--custodian",
     "folders",
@@ -61,13 +65,16 @@ TRIES = 10
     metavar="[HOST:]PORT",
     help="Serve metrics for Prometheus there; without HOST only to this machine. Left out: they are not served.",
 )
+@log_options("lines for people")
 @click.option("--until-idle", is_flag=True, help="Stop when nothing runs and nothing that waits could start by itself.")
 def command(
     file: Path,
     source: str | None,
-    receivers: str | None,
+    told: str | None,
     folders: tuple[Path, ...],
     address: str | None,
+    log_format: Format | None,
+    otel: bool,
     until_idle: bool,
     anchor: Path | None,
 ) -> Exit:
@@ -79,26 +86,41 @@ def command(
     When whole runs have to give way, they are drawn by lot, and custodians make the draw. A fleet without any gets one
     beside FILE: whoever can read that folder knows every draw in advance, so have others keep one too.
     """
-    notify = _receivers(receivers)
-    scraped = None if address is None else _scraped(address)
-    if not file.exists():
-        if source is None:
-            step = f"tenure up {file} --fleet fleet.yaml creates it; examples/fleet.yaml is one"
-            raise Trouble(f"there is no fleet at {file}", next_step=step, exit=Exit.NOT_FOUND)
-        _put(f"created {safe(str(file))}: {create(file, source, anchor=anchor)}")
-    custodians = _custodians(file, anchor, folders)
-    with nullcontext() if scraped is None else scraped.serving(file, anchor, notify) as metered:
-        _drive(file, anchor, until_idle=until_idle, notify=notify, custodians=custodians, metered=metered)
+    notify, scraped = receivers_of(told), scraped_at(address)
+    if source is None and not file.exists():
+        step = f"tenure up {file} --fleet fleet.yaml creates it; examples/fleet.yaml is one"
+        raise Trouble(f"there is no fleet at {file}", next_step=step, exit=Exit.NOT_FOUND)
+    with logged(log_format or "console", otel=otel) as log:
+        if not file.exists():
+            log.put(f"created {safe(str(file))}: {create(file, source, anchor=anchor)}")
+        custodians = _custodians(file, anchor, folders, say=log.say)
+        with (
+            nullcontext()
+            if scraped is None
+            else scraped.serving(*_sources(file, anchor, notify), say=log.say) as numbers
+        ):
+            meter = None if numbers is None else Meter(numbers, clock)
+            _drive(file, anchor, log, until_idle=until_idle, notify=notify, custodians=custodians, metered=meter)
     return Exit.OK
 
 
-def _scraped(address: str) -> Scraped:
+def _sources(file: Path, anchor: Path | None, notify: NotifyConfig | None) -> list[Source]:
+    names = [one.name for one in notify.receivers] if notify else []
+    return [receivers(file, anchor, names)] if names else []
+
+
+def scraped_at(address: str | None) -> Scraped | None:
+    """Where metrics are served, if they are."""
+    if address is None:
+        return None
     from tenure.cli.server.scraped import read_address  # only where metrics are served
 
     return read_address(address)
 
 
-def _custodians(file: Path, anchor: Path | None, folders: tuple[Path, ...]) -> list[FolderCustodian]:
+def _custodians(
+    file: Path, anchor: Path | None, folders: tuple[Path, ...], *, say: Callable[[str], None]
+) -> list[FolderCustodian]:
     """Those that were named, or the fleet's own, made if the fleet has none at all."""
     with Fleet.open(file, readonly=False, anchor=anchor) as fleet:
         known = fleet.state().roots
@@ -119,7 +141,7 @@ def _custodians(file: Path, anchor: Path | None, folders: tuple[Path, ...]) -> l
     return opened
 
 
-def _receivers(name: str | None) -> NotifyConfig | None:
+def receivers_of(name: str | None) -> NotifyConfig | None:
     """Who is told. If standard output is one of them, what people read goes beside it: events are for programs."""
     if name is None:
         return None
@@ -134,16 +156,18 @@ def _receivers(name: str | None) -> NotifyConfig | None:
 def _drive(
     file: Path,
     anchor: Path | None,
+    log: Logged,
     *,
     until_idle: bool,
     notify: NotifyConfig | None,
     custodians: list[FolderCustodian],
-    metered: Metered | None,
+    metered: Meter | None,
 ) -> None:
-    complaints = _Complaints()
+    complaints = _Complaints(log.warn)
     daemon = Daemon(
-        file, anchor=anchor, trouble=complaints, notify=notify, report=say, custodians=custodians, metered=metered
-    )
+        file, anchor=anchor, trouble=complaints, notify=notify, report=log.report, custodians=custodians,
+        metered=metered,
+    )  # fmt: skip
     asked = Event()
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -152,9 +176,9 @@ def _drive(
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
-    with _Teller(file, anchor):
+    with _Teller(file, anchor, log):
         _run(daemon, until_idle=until_idle)
-    _part(file, anchor, interrupted=asked.is_set())
+    _part(file, anchor, log, interrupted=asked.is_set())
 
 
 def _run(daemon: Daemon, *, until_idle: bool) -> None:
@@ -169,10 +193,10 @@ def _run(daemon: Daemon, *, until_idle: bool) -> None:
 
 
 class _Teller:
-    """Prints what was committed, as it is committed, until the block ends."""
+    """Tells what was committed, as it is committed, until the block ends."""
 
-    def __init__(self, file: Path, anchor: Path | None) -> None:
-        self._file, self._anchor = file, anchor
+    def __init__(self, file: Path, anchor: Path | None, log: Logged) -> None:
+        self._file, self._anchor, self._log = file, anchor, log
         self._done = Event()
         self._ledger = Ledger.open(file, readonly=True, anchor=anchor)
         self._seq, self._version = self._ledger.head.seq, -1
@@ -191,7 +215,7 @@ class _Teller:
         while not _is_mine(self._file):
             if self._done.wait(LOOK_EVERY / 10):
                 return
-        _greet(self._file, self._anchor)
+        _greet(self._file, self._anchor, self._log)
         done = False
         while not done:
             done = self._done.wait(LOOK_EVERY)  # and once more after the end: what happened last is news too
@@ -205,21 +229,28 @@ class _Teller:
         if version == self._version:
             return
         self._version = version
+        if self._log.wants_entries:
+            for link in self._ledger.links(after=self._seq):
+                self._log.entry(link.entry, hash=link.hash)
+                self._seq = link.entry.seq
+            return
         notes = self._ledger.notes(after_seq=self._seq)
-        _put(*(events.line(note.at, note.kind, note.object, note.message) for note in notes))
+        put(*(events.line(note.at, note.kind, note.object, note.message) for note in notes))
         self._seq = notes[-1].seq if notes else self._seq
 
 
 class _Complaints:
     """Says what the ledger refuses; once, until it is something else: a full disk stays full for a while."""
 
-    def __init__(self) -> None:
-        self._last = ""
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say, self._last = say, ""
 
     def __call__(self, refused: LedgerRefused) -> None:
         text = f"{refused.code}: {refused.sentence}"
         if text != self._last:
-            say(f"error: {text}\nnext: {refused.next_step} Running work goes on, nothing is admitted; trying again.")
+            self._say(
+                f"error: {text}\nnext: {refused.next_step} Running work goes on, nothing is admitted; trying again."
+            )
         self._last = text
 
 
@@ -231,36 +262,26 @@ def _is_mine(file: Path) -> bool:
         return False
 
 
-def _greet(file: Path, anchor: Path | None) -> None:
+def _greet(file: Path, anchor: Path | None, log: Logged) -> None:
     with LocalFleet.open(file, write=False, anchor=anchor) as fleet:
         view = fleet.view()
         nodes, waiting = view.nodes(), sum(line.phase == "Pending" for line in view.lines())
     gpus = plural(sum(node.gpus for node in nodes), "GPU")
-    _put(
+    log.put(
         f"driving {safe(str(file))}: {plural(len(nodes), 'machine')}, {gpus}, {plural(waiting, 'run')} waiting. "
         "Ctrl-C stops driving; work goes on."
     )
 
 
-def _part(file: Path, anchor: Path | None, *, interrupted: bool) -> None:
+def _part(file: Path, anchor: Path | None, log: Logged, *, interrupted: bool) -> None:
     with LocalFleet.open(file, write=False, anchor=anchor) as fleet:
         lines = fleet.view().lines()
     held = sum(bool(line.held) for line in lines)
     waiting = plural(sum(line.phase == "Pending" and not line.held for line in lines), "run")
     if not interrupted:
-        _put(f"idle: nothing runs, {waiting} waiting for something to change")
+        log.put(f"idle: nothing runs, {waiting} waiting for something to change")
     elif held:
         goes = "1 run goes on, its leases stay" if held == 1 else f"{held} runs go on, their leases stay"
-        _put(f"stopped driving. {goes} open. `tenure up {safe(str(file))}` takes over again.")
+        log.put(f"stopped driving. {goes} open. `tenure up {safe(str(file))}` takes over again.")
     else:
-        _put(f"stopped driving. Nothing was running; {waiting} waiting.")
-
-
-def _put(*lines: str) -> None:
-    """Print at once. If nobody listens any more, that is no reason to stop the fleet."""
-    try:
-        for line in lines:
-            print(line)
-        sys.stdout.flush()
-    except OSError:  # the reader went away, or the disk is full: driving goes on
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 -- for the rest of this process
+        log.put(f"stopped driving. Nothing was running; {waiting} waiting.")

@@ -5,13 +5,28 @@ Nothing of ``tenure.kube`` is used: what tests check through it is not checked w
 """
 
 from tenure.testing.kube.api import Answer, Api, Refused
-from tenure.testing.kube.kwok import EXIT_CODE, HOLD, REJECTED, RUNS_FOR, STUCK, Kwok, gpu_node, gpu_nodes
+from tenure.testing.kube.kwok import (
+    AT,
+    EXIT_CODE,
+    GO,
+    GONE,
+    HOLD,
+    REJECTED,
+    RUNS_FOR,
+    STUCK,
+    Kwok,
+    gpu_node,
+    gpu_nodes,
+)
 from tenure.testing.kube.plane import ControlPlane
 from tenure.testing.kube.process import NotStarted
 from tenure.testing.kube.waiting import until
 
 __all__ = [
+    "AT",
     "EXIT_CODE",
+    "GO",
+    "GONE",
     "HOLD",
     "REJECTED",
     "RUNS_FOR",

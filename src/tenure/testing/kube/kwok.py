@@ -10,7 +10,17 @@ A pod that is bound to a node runs at once and goes on for ever; its annotations
 ``testing.tenure/stuck: ""``          once deleted, it stays Terminating
 ====================================  ====================================================================
 
-They may be set in a template, or on a pod that runs. Nodes send no heartbeats (nobody here reads them), so an idle
+They may be set in a template, or on a pod that runs. Where a test has a clock of its own, kubelets can be made to wait
+for its word (``told``): a pod then does nothing until it has
+
+====================================  ====================================================================
+``testing.tenure/go: ""``             it runs
+``testing.tenure/exit-code: "0"``     it ends, as above
+``testing.tenure/gone: ""``           it goes, if it was deleted
+``testing.tenure/at: TIME``           whichever it does, its status says that it was then
+====================================  ====================================================================
+
+Nodes send no heartbeats (nobody here reads them), so an idle
 cluster of any size is really idle; a node's conditions are what a test wrote, and Ready when it wrote none.
 """
 
@@ -32,6 +42,9 @@ EXIT_CODE = f"{PREFIX}/exit-code"
 HOLD = f"{PREFIX}/hold"
 REJECTED = f"{PREFIX}/rejected"
 STUCK = f"{PREFIX}/stuck"
+GO = f"{PREFIX}/go"
+GONE = f"{PREFIX}/gone"
+AT = f"{PREFIX}/at"
 
 READY = [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]
 AT_ONCE = 16
@@ -89,17 +102,19 @@ def gpu_nodes(
 class Kwok:
     """KWOK at work on all nodes of a cluster."""
 
-    def __init__(self, program: Path, kubeconfig: Path, folder: Path, *, outlive: bool = False) -> None:
+    def __init__(
+        self, program: Path, kubeconfig: Path, folder: Path, *, outlive: bool = False, told: bool = False
+    ) -> None:
         config = folder / "kwok.yaml"
-        config.write_text(yaml.safe_dump_all([_options(), *stages()], sort_keys=False))
+        config.write_text(yaml.safe_dump_all([_options(), *stages(told=told)], sort_keys=False))
         command = [str(program), f"--kubeconfig={kubeconfig}", f"--config={config}", "--manage-all-nodes=true"]
         self.process = Program("kwok", command, folder / "kwok.log", outlive=outlive)
 
     @classmethod
     @contextmanager
-    def started(cls, program: Path, kubeconfig: Path, folder: Path) -> Iterator[Kwok]:
-        """KWOK for the length of a block."""
-        kwok = cls(program, kubeconfig, folder)
+    def started(cls, program: Path, kubeconfig: Path, folder: Path, *, told: bool = False) -> Iterator[Kwok]:
+        """KWOK for the length of a block. ``told``: pods wait for a test's word."""
+        kwok = cls(program, kubeconfig, folder, told=told)
         kwok.process.start()
         try:
             yield kwok
@@ -112,20 +127,22 @@ def _options() -> Object:
     return {"apiVersion": "config.kwok.x-k8s.io/v1alpha1", "kind": "KwokConfiguration", "options": options}
 
 
-def stages() -> list[Object]:
+def stages(*, told: bool = False) -> list[Object]:
     """What a kubelet does with a pod, as KWOK's stages; no two of them ever fit the same pod."""
     pending, running = _is(".status.phase", "Pending"), _is(".status.phase", "Running")
     kept, leaving = _absent(".metadata.deletionTimestamp"), _present(".metadata.deletionTimestamp")
     code, runs_for = _annotation(EXIT_CODE), _annotation(RUNS_FOR)
     held, rejected = _annotation(HOLD), _annotation(REJECTED)
+    go = [_present(_annotation(GO))] if told else []
+    gone = [_present(_annotation(GONE))] if told else []
     return [
         _stage("node-ready", "Node", [_absent(".status.conditions")], _NODE_READY),
-        _stage("runs", "Pod", [pending, kept, _absent(held), _absent(rejected)], _RUNS),
+        _stage("runs", "Pod", [pending, kept, _absent(held), _absent(rejected), *go], _RUNS),
         _stage("rejected", "Pod", [pending, kept, _present(rejected)], _REJECTED),
         _stage("succeeds-in-time", "Pod", [running, kept, _present(runs_for), _absent(code)], _SUCCEEDS, RUNS_FOR),
         _stage("succeeds", "Pod", [running, kept, _is(code, "0")], _SUCCEEDS, RUNS_FOR),
         _stage("fails", "Pod", [running, kept, _present(code), _is(code, "0", no=True)], _FAILS, RUNS_FOR),
-        _stage("goes", "Pod", [leaving, _absent(_annotation(STUCK))], None),
+        _stage("goes", "Pod", [leaving, _absent(_annotation(STUCK)), *gone], None),
     ]
 
 
@@ -159,8 +176,11 @@ conditions:
 - {type: Ready, status: "True", reason: KubeletReady, lastTransitionTime: {{ Now | Quote }}}
 """
 
-_RUNS = """\
-{{ $now := Now }}
+_WHEN = f'{{{{ $now := or (index (or .metadata.annotations dict) "{AT}") Now }}}}\n'
+
+_RUNS = (
+    _WHEN
+    + """\
 phase: Running
 startTime: {{ $now | Quote }}
 podIP: {{ PodIPWith .spec.nodeName false .metadata.uid .metadata.name .metadata.namespace | Quote }}
@@ -179,6 +199,7 @@ containerStatuses:
   state: {running: {startedAt: {{ $now | Quote }}}}
 {{ end }}
 """
+)
 
 _REJECTED = f"""\
 phase: Failed
@@ -189,8 +210,7 @@ message: the kubelet refused the pod
 
 def _ended(phase: str, code: str, reason: str) -> str:
     return f"""\
-{{{{ $now := Now }}}}
-{{{{ $root := . }}}}
+{_WHEN}{{{{ $root := . }}}}
 phase: {phase}
 conditions:
 - {{type: Ready, status: "False", reason: Pod{reason}, lastTransitionTime: {{{{ $now | Quote }}}}}}

@@ -9,7 +9,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def until(ask: Callable[[], T], seconds: float = 30.0, *, every: float = 0.05) -> T:
+PATIENCE = 120.0
+"""Longer than anything takes on a machine that is busy with other things: it is there to end what would hang."""
+
+
+def until(ask: Callable[[], T], seconds: float = PATIENCE, *, every: float = 0.05) -> T:
     """Ask until the answer is true, and return it; raises TimeoutError with the last answer.
 
     >>> answers = iter([None, "", "bound"])
