@@ -2,8 +2,9 @@
 
 Waiting runs are considered oldest first. Each is planned on what is free now and on what others were promised before
 it was, so nobody who starts delays them; who cannot start gets a reservation, and claims its slice before the next is
-considered. When something changed that nobody had foreseen, all that wait for that flavor are planned again; a run that
-is new is planned alone, and one that changed with those that were promised a start after it.
+considered. When something changed that nobody had foreseen, all that wait for that flavor are looked at, and those whom
+it may concern are planned again (``standing``); a run that is new is planned alone, and one that changed with those
+that were promised a start after it. A promise stands as it is if there is no earlier start and its slice is there.
 
 Within a pass room only shrinks, so a refusal holds for every later run with an equal demand, and none of these can
 start before the one that was planned last.
