@@ -46,7 +46,7 @@ def bed(waiting: int) -> Crowd:
     """A full fleet, and so many runs that were promised a start."""
     crowd = Crowd(_SIZE, _PATIENT)
     count = _SIZE.domains * _SIZE.nodes
-    crowd.start([ask(f"run-{index:05d}", 8, pod=8, seconds=_HOUR + 60 * scattered(index, count))
+    crowd.start([ask(f"run-{index:05d}", 8, pod=8, seconds=4 * _HOUR + 60 * scattered(index, count))
                  for index in range(count)])  # fmt: skip
     crowd.wait(_waiting(waiting))
     return crowd

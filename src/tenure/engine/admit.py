@@ -147,8 +147,8 @@ class _Pass:
             return
         self.done.add(row.key)
         self._later.reach(row)
-        since = self._cursor(row, self.turn.now)
-        if not standing.concerned(self.state, row, self._fleetwide, now=self.turn.now, since=since):
+        since, last = self._cursor(row, self.turn.now), self._later.is_last(row)
+        if not standing.concerned(self.state, row, self._fleetwide, now=self.turn.now, since=since, last=last):
             self._ends_at(row, self._start_of(row))
             return
         self._later.plan(row)
@@ -403,6 +403,10 @@ class _Later:
             self._laid -= 1
             self._take_back(self._rows[self._laid][1])
         self.reach(row)
+
+    def is_last(self, row: RunRow) -> bool:
+        """Whether nothing stands of what this run was promised, or others later."""
+        return not self._laid or self._rows[self._laid - 1][0] < self._state.rank(row)
 
     def _take_back(self, key: str) -> None:
         one = self._state.reservations.get(key)

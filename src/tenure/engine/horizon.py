@@ -370,7 +370,7 @@ class Horizon:
         if end:
             heappush(self._due, (end, lease.key))
         if lease.role != "Borrowed":
-            line = self._line(lease.node)
+            line = self.line(lease.node)
             if end is None:
                 line.releases.pop(lease.key, None)
             else:
@@ -405,7 +405,7 @@ class Horizon:
         self.claims[run] = Claim(flavor, plan, period, cuts)
         self.claimed[flavor] = self.claimed.get(flavor, 0) + 1
         for share in plan.shares:
-            line = self._line(share.node)
+            line = self.line(share.node)
             line.claims[run] = (plan.start, plan.until, share.gpus)
             self.claimed_nodes[share.node] = None
             (line.cutting.add if cuts else line.cutting.discard)(run)
@@ -418,7 +418,7 @@ class Horizon:
             return None
         self.claimed[claim.flavor] -= 1
         for share in claim.plan.shares:
-            line = self._line(share.node)
+            line = self.line(share.node)
             line.claims.pop(run, None)
             line.cutting.discard(run)
             if not line.claims:
@@ -448,7 +448,7 @@ class Horizon:
 
     def touch(self, node: str) -> None:
         """Something on a node changed, or the node itself."""
-        line = self._line(node)
+        line = self.line(node)
         line.base, line.fresh = self._free(node), False
         self._stale[node] = None
 
@@ -456,7 +456,8 @@ class Horizon:
         row = self.topology.rows.get(node)
         return row.free() if row is not None and row.open else 0
 
-    def _line(self, node: str) -> Line:
+    def line(self, node: str) -> Line:
+        """The future of a node, with all that is claimed of it."""
         line = self.lines.get(node)
         if line is None:
             line = self.lines[node] = Line()
@@ -472,7 +473,7 @@ class Horizon:
 
     def among(self, node: str, counts: Callable[[str], bool]) -> Line:
         """The future of a node with only those claims that count, and without those who are overdue."""
-        line, some = self._line(node), Line()
+        line, some = self.line(node), Line()
         gone = [self._held[key].lease for key in self.overdue] if self.overdue else []
         some.releases = line.releases
         some.claims = {run: claim for run, claim in line.claims.items() if counts(run)}
@@ -545,7 +546,7 @@ class Horizon:
         self._stale.clear()
 
     def _reread(self, name: str) -> None:
-        line, row = self._line(name), self.topology.rows.get(name)
+        line, row = self.line(name), self.topology.rows.get(name)
         old, new = line.shown, None
         if row is not None and row.site is not None:
             site = row.site

@@ -24,7 +24,7 @@ Rank = tuple[int, QueueKey]
 EVERYBODY: Rank = (-1, (0, "", ""))
 """Ahead of all ranks: what happens to a lease or a node concerns all who wait."""
 
-MARKS_MAX = 4_096
+MARKS_MAX = 1_024
 """So many marks are kept of a flavor; after that everybody is planned again."""
 
 

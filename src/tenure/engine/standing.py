@@ -12,6 +12,7 @@ from __future__ import annotations
 from tenure.engine.cover import Candidate, Purse
 from tenure.engine.forecast import Search
 from tenure.engine.future import Ahead
+from tenure.engine.horizon import Line
 from tenure.engine.levels import Profile
 from tenure.engine.news import Known, Rank, claims
 from tenure.engine.plan import place_of
@@ -22,7 +23,7 @@ from tenure.facts import Reservation, Segment, Slice
 from tenure.units import Instant, parse_duration
 
 NOWHERE = Slice()
-NODES_MAX = 64
+NODES_MAX = 16
 """If more nodes than that have gained something, a search is as quick as to look at each."""
 
 
@@ -104,10 +105,12 @@ class Fleetwide:
                 self._free.add(plan.until, -gpus)
 
 
-def concerned(state: State, row: RunRow, fleetwide: Fleetwide, *, now: Instant, since: Instant) -> bool:
+def concerned(
+    state: State, row: RunRow, fleetwide: Fleetwide, *, now: Instant, since: Instant, last: bool = False
+) -> bool:  # fmt: skip
     """Whether something happened that may concern the promise of a run, so that it has to be looked at.
 
-    ``since``: it is known that it cannot start before.
+    ``since``: it is known that it cannot start before. ``last``: nothing is laid of what it stands before.
     """
     one, known = state.reservations.get(row.key), state.news.known(row.key)
     if known is None or one is None or one.plan.start is None or not may_stand(row, one, now=now):
@@ -129,7 +132,7 @@ def concerned(state: State, row: RunRow, fleetwide: Fleetwide, *, now: Instant, 
             return True
         elif not gain and fund in known.funds:
             spent.add(fund)
-    behind_it = _Behind(state, row, now)
+    behind_it = _Behind(state, row, now, last=last)
     if any(not behind_it.pays(part, one) for part in one.plan.segments if (part.budget, part.envelope) in spent):
         return True
     if any(not behind_it.keeps(share.node, share.gpus, one) for share in one.plan.shares if share.node in lost):
@@ -147,11 +150,16 @@ def concerned(state: State, row: RunRow, fleetwide: Fleetwide, *, now: Instant, 
 class _Behind:
     """The known future as one run sees it: behind those that were promised a start before it."""
 
-    def __init__(self, state: State, row: RunRow, now: Instant) -> None:
+    def __init__(self, state: State, row: RunRow, now: Instant, *, last: bool) -> None:
         self._state, self._row, self._now = state, row, now
+        self._as_laid = last and not state.horizon.overdue
         self._rank = state.rank(row)
         self._shape = row.demand.shape(row.demand.widths[-1])
         self._place = place_of(row.demand.selector, state.policy)
+
+    def _line(self, node: str) -> Line:
+        horizon = self._state.horizon
+        return horizon.line(node) if self._as_laid else horizon.among(node, self._counts)
 
     def _counts(self, run: str) -> bool:
         state = self._state
@@ -168,14 +176,14 @@ class _Behind:
             return False
         if not matches(finer, row.labels):
             return False
-        line = self._state.horizon.among(node, self._counts)
+        line = self._line(node)
         first = line.first(self._shape.pod, since=since, length=self._row.demand.duration)
         return first is not None and first < before
 
     def keeps(self, node: str, gpus: int, one: Reservation) -> bool:
         """Whether a node will still have what it is to give."""
         row = self._state.topology.rows.get(node)
-        line = self._state.horizon.among(node, self._counts)
+        line = self._line(node)
         return row is not None and row.open and line.base + line.low(one.plan.start or 0, one.plan.until) >= gpus
 
     def pays(self, part: Segment, one: Reservation) -> bool:
