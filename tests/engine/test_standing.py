@@ -13,7 +13,7 @@ from tenure.engine.activation import only_earlier
 from tenure.engine.forecast import Search
 from tenure.engine.standing import Fleetwide
 from tenure.engine.state import RunRow, State
-from tenure.testing import Fleet, at, budget, envelope, node, run
+from tenure.testing import Fleet, at, budget, cap, envelope, node, run
 from tenure.units import FOREVER, MINUTE, Instant
 
 FAR = Policy(patience="1000h")
@@ -99,6 +99,30 @@ def test_who_counted_on_cuts_for_somebody_else_is_looked_at_when_those_are_calle
     assert (one.confidence, one.plan.start) == ("conservative", at("1h"))
 
 
+def test_who_shares_a_cap_with_one_who_overstays_is_looked_at() -> None:
+    """``late`` is paid by ``soon``, ``wide`` will be by ``main``; together they may spend six at once. When ``late``
+    does not end, there will not be six for ``wide``, though its own envelope is as it was."""
+    envelopes = (envelope("soon", 6, end="2d"), envelope("main", 6))
+    fleet = Fleet(node("n0", 8), node("n1", 8), budget("a", *envelopes, caps=[cap("all", ("soon", "main"), gpus=6)]),
+                  policy=FAR)  # fmt: skip
+    fleet.start(run("hold", 4, owner="org:a", lasts="20h"), run("late", 2, owner="org:a", lasts="10h"))
+    fleet.apply(run("wide", 6, owner="org:a", lasts="40h"))
+    assert (start(fleet, "wide"), fleet.payers("lab/late")) == (at("20h"), {"a/soon": 2})
+    fleet.now = at("11h")
+    fleet.apply(node("n1", 8, cordoned=True))
+    assert start(fleet, "wide") != at("20h")
+
+
+def test_nothing_is_kept_of_promises_that_are_over() -> None:
+    fleet = full(1)
+    fleet.apply(*(run(f"wait-{index}", 4, owner="org:a", lasts="20h") for index in range(3)))
+    keys = [f"lab/wait-{index}" for index in range(3)]
+    assert [fleet.state.news.known(key) is not None for key in keys] == [True, True, True]
+    fleet.succeed("lab/hold-0")
+    fleet.delete("Run", "lab/wait-1")
+    assert [fleet.state.news.known(key) is not None for key in keys] == [False, False, True]
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_no_promise_could_be_kept_earlier_whoever_is_passed_over(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small worlds in which runs end when they like. After each step a search in full is made of every promise: there
@@ -107,7 +131,7 @@ def test_no_promise_could_be_kept_earlier_whoever_is_passed_over(seed: int, monk
     concerned = standing.concerned
 
     def watched(
-        state: State, row: RunRow, fleetwide: Fleetwide, *, now: Instant, since: Instant, last: bool = False
+        state: State, row: RunRow, fleetwide: Fleetwide, *, now: Instant, since: Instant, last: bool
     ) -> bool:  # fmt: skip
         found = concerned(state, row, fleetwide, now=now, since=since, last=last)
         passed[found] += 1

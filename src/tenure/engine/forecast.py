@@ -491,15 +491,18 @@ class Search:
         return self.shape.gpus - self._purse(at).payable(self._payers(at), self.shape.gpus)
 
     def rich(self, start: Instant) -> bool:
-        """Whether the owner's own money suffices wherever the run may go, at any instant from now until it ends that
-        starts then."""
+        """Whether the first envelope in its order is the owner's own and suffices, wherever the run may go, at any
+        instant from now until it ends that starts then: then no other envelope matters."""
         end = FOREVER if self.length is None else start + self.length
         ahead = Ahead(self.horizon, now=self.now, at=start, length=self.length, since=self.now)
         purse = Purse(self.demand, now=start, lookahead=parse_duration(self.state.policy.lookahead), borrowed=0,
                       ahead=ahead)  # fmt: skip
-        rich = [one for one in self._payers(self.now) if one.funding == "owned" and one.fund.end >= end
-                and purse.room(one) >= self.shape.gpus]  # fmt: skip
-        return all(self._at(place.location, rich) for places in self.places.values() for place in places)
+        payers = self._payers(self.now)
+        firsts = (self._at(place.location, payers)[:1] for places in self.places.values() for place in places)
+        return all(
+            one and one[0].funding == "owned" and one[0].fund.end >= end and purse.room(one[0]) >= self.shape.gpus
+            for one in firsts
+        )
 
     def funds(self) -> frozenset[FundKey]:
         """Envelopes that might pay some day, and those that share a cap with them."""

@@ -91,7 +91,9 @@ class News:
             self.node(row.site.flavor, row.name, gain=False)
 
     def promised(self, flavor: str, order: QueueKey, old: Reservation | None, new: Reservation) -> None:
-        """A promise was made, changed or given up."""
+        """A promise was made, changed or given up; of one that is over nothing needs to be known."""
+        if not claims(new):
+            self.forget(new.run_key)
         if old is not None and claims(old) and claims(new) and (old.state, old.plan) == (new.state, new.plan):
             return
         for one, gain in ((old, True), (new, False)):

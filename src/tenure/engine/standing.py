@@ -27,12 +27,11 @@ NODES_MAX = 16
 """If more nodes than that have gained something, a search is as quick as to look at each."""
 
 
-def may_stand(row: RunRow, one: Reservation | None, *, now: Instant) -> bool:
+def may_stand(row: RunRow, one: Reservation, *, now: Instant) -> bool:
     """Whether a promise is of the kind that stands until something changes: a start to come, of the full width, for
     which nobody has to give way."""
     return (
-        one is not None
-        and one.state == "Pending"
+        one.state == "Pending"
         and one.confidence in ("projected", "window-aligned")
         and one.reason not in HINDERED
         and one.plan.start is not None
@@ -48,7 +47,7 @@ def found(state: State, row: RunRow, search: Search, paid: Instant) -> None:
     if one is None or not may_stand(row, one, now=search.now):
         return
     start = one.plan.start or 0
-    rich = paid <= search.now and all(part.funding == "owned" for part in one.plan.segments) and search.rich(start)
+    rich = paid <= search.now and search.rich(start)
     nodes = frozenset(share.node for share in one.plan.shares)
     state.news.found(row.key, row.demand.flavor,
                      Known(0, nodes, search.funds(), search.now if state.horizon.overdue else paid, rich))  # fmt: skip
@@ -106,7 +105,7 @@ class Fleetwide:
 
 
 def concerned(
-    state: State, row: RunRow, fleetwide: Fleetwide, *, now: Instant, since: Instant, last: bool = False
+    state: State, row: RunRow, fleetwide: Fleetwide, *, now: Instant, since: Instant, last: bool
 ) -> bool:  # fmt: skip
     """Whether something happened that may concern the promise of a run, so that it has to be looked at.
 
@@ -119,7 +118,7 @@ def concerned(
     if not marks:
         return False
     rank = state.rank(row)
-    gained, lost, spent = set(), set(), set()
+    gained, lost, spent = set(), set(), False
     for node, fund, gain, behind in marks:
         if behind >= rank:
             continue
@@ -128,12 +127,12 @@ def concerned(
                 gained.add(node)
             elif node in known.nodes:
                 lost.add(node)
-        elif gain and not known.rich and fund in known.funds:
-            return True
-        elif not gain and fund in known.funds:
-            spent.add(fund)
+        elif fund in known.funds:
+            if gain and not known.rich:
+                return True
+            spent = spent or not gain
     behind_it = _Behind(state, row, now, last=last)
-    if any(not behind_it.pays(part, one) for part in one.plan.segments if (part.budget, part.envelope) in spent):
+    if spent and not all(behind_it.pays(part, one) for part in one.plan.segments):  # they may share a cap
         return True
     if any(not behind_it.keeps(share.node, share.gpus, one) for share in one.plan.shares if share.node in lost):
         return True
