@@ -13,8 +13,9 @@ export PYTHON
 
 NODES ?= 16
 GPUS ?= 8
+SEEDS ?= 1000
 
-.PHONY: help venv venv-run run check format test kube-assets prometheus-assets kube-up kube-down plugin dist release generate bench pins clean
+.PHONY: help venv venv-run run check format test kube-assets prometheus-assets kube-up kube-down plugin dist release generate bench proof sim pins clean
 
 help: ## list the targets
 	@echo "Tenure. Each target sets up what it needs by itself; ARGS=\"...\" passes options on."
@@ -106,6 +107,12 @@ generate: venv ## rewrite the generated files (CRDs, chart, dashboards, rules, r
 bench: venv ## measure what must hold, as ratios within one run
 	@$(BIN)/python -m bench $(ARGS)
 
+proof: venv ## evidence on demand: ARGS="NAME [options]"; without, the kinds there are
+	@$(BIN)/python -m proof $(ARGS)
+
+sim: venv ## whole systems with faults in virtual time: SEEDS=1000 of them
+	@$(BIN)/python -m proof sim --seeds $(SEEDS) $(ARGS)
+
 pins: ## resolve the pins in requirements/ anew (needs uv)
 	@command -v uv >/dev/null || { echo "make pins needs uv on the PATH: pip install uv" >&2; exit 1; }
 	compile() {
@@ -119,7 +126,7 @@ pins: ## resolve the pins in requirements/ anew (needs uv)
 
 clean: ## remove .venv, caches and build leftovers (nothing under version control)
 	@rm -rf .venv .venv-docs .venv.lock .cache build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	find src tests bench tools \( -name __pycache__ -o -name .ruff_cache \) -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find src tests bench proof tools \( -name __pycache__ -o -name .ruff_cache \) -type d -prune -exec rm -rf {} + 2>/dev/null || true
 	rm -rf src/*.egg-info
 
 .PHONY: shells docs
