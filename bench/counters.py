@@ -16,9 +16,9 @@ from contextlib import ExitStack, contextmanager
 from functools import wraps
 from typing import Any
 
-from tenure.engine.books import Meter
 from tenure.engine.buckets import Buckets
 from tenure.engine.cover import Purse
+from tenure.engine.meters import Meter
 from tenure.engine.state import State
 from tenure.engine.topology import Domain, Pool, Row, Topology
 

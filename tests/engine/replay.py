@@ -7,8 +7,8 @@ Nothing is skipped. At each instant at which anything ends, begins or opens, the
 time that the run would last: what no lease and no reservation holds of each node, and what each envelope still has.
 Then the scan of ``oracle`` is asked. The run that is asked about must be younger than all that wait.
 
-- A lease ends when its run said so, or when the money that pays for it will have run out at the present rate. One that
-  was asked to leave is expected to be gone within half a minute, and again half a minute later if it is not. One that
+- A lease ends when its run said so, or when the money that pays for it will have run out, or what may be lent of it, if
+  what is to end does. One that was asked to leave is expected to be gone within half a minute, and again half a minute later if it is not. One that
   overstays goes on for ever; if it was backfilled, it is the first to go when somebody needs its place, so a second
   replay may be asked for, without it.
 - Hours: a lease with a declared end ahead is charged up to that end, any other up to the instant in question; what is
@@ -44,7 +44,7 @@ class Replay:
         self.closed = list(fleet.closed().values())
         self.asked = {f"{fact.namespace}/{name}": entry.at for entry in fleet.entries for fact in entry.facts
                       if isinstance(fact, Ending) for name in fact.leases}  # fmt: skip
-        self.runs_out = dict(self._runs_out())
+        self.runs_out, self.lent_out = dict(self._runs_out()), dict(self._lent_out())
         self.ends = {lease.key: self._end(lease) for lease in self.leases}
         self.claims = [(one, self._plan(one)) for one in fleet.state.reservations.values()
                        if one.state in ("Pending", "Active") and one.plan.start is not None]  # fmt: skip
@@ -64,7 +64,8 @@ class Replay:
             if self.evicted and self.fleet.state.runs[lease.run_key].life.backfilled:
                 return self.now
             declared = None
-        ends = (declared, self.runs_out.get((lease.budget, lease.envelope)))
+        fund = (lease.budget, lease.envelope)
+        ends = (declared, self.runs_out.get(fund), self.lent_out.get(fund) if lease.funding == "borrowed" else None)
         return min((end for end in ends if end is not None), default=None)
 
     def _declared(self, lease: Lease) -> Instant | None:
@@ -76,7 +77,7 @@ class Replay:
         return max(lease.until, life.started + parse_duration(lasts))
 
     def _runs_out(self) -> Iterator[tuple[Fund, Instant]]:
-        """Envelopes that will have no money left, and when: at the present rate, or with their window."""
+        """Envelopes that will have no money left, and when: if what is to end does, or with their window."""
         if self.policy.on_budget_shortage != "Resolve":
             return
         for budget in self.fleet.state.budgets.values():
@@ -89,17 +90,37 @@ class Replay:
                 if ahead and min(ahead) > self.now:
                     yield (budget.metadata.name, one.name), min(ahead)
 
-    def _spends(self, budget: str, hours: int | None, names: Iterable[str]) -> Instant | None:
-        """When these envelopes will together have spent so many hours, if all that is open goes on."""
-        mine = {(budget, name) for name in names}
-        rate = sum(len(lease.gpus) for lease in self.leases if (lease.budget, lease.envelope) in mine)
-        if hours is None or not rate:
+    def _lent_out(self) -> Iterator[tuple[Fund, Instant]]:
+        """Envelopes that will have lent all that they may."""
+        if self.policy.on_budget_shortage != "Resolve":
+            return
+        for budget in self.fleet.state.budgets.values():
+            for one in budget.spec.envelopes:
+                if one.lending is not None and one.lending.allow:
+                    end = self._spends(budget.metadata.name, one.lending.max_gpu_hours, (one.name,), lent=True)
+                    if end is not None and end > self.now:
+                        yield (budget.metadata.name, one.name), end
+
+    def _spends(self, budget: str, hours: int | None, names: Iterable[str], *, lent: bool = False) -> Instant | None:
+        """When these envelopes will together have spent so many hours, if only that goes on that is not to end."""
+        if hours is None:
             return None
-        ended = [one for one in self.closed if (one.lease.budget, one.lease.envelope) in mine]
-        spent = sum(len(one.lease.gpus) * (one.end - one.lease.start) for one in ended)
-        spent += sum(len(lease.gpus) * (self.now - lease.start) for lease in self.leases
-                     if (lease.budget, lease.envelope) in mine)  # fmt: skip
-        return self.now - (spent - hours * HOUR) // rate
+        spent = sum(len(one.lease.gpus) * (one.end - one.lease.start) for one in self.closed
+                    for name in names if pays((budget, name), one.lease, lent=lent))  # fmt: skip
+        mine = [lease for lease in self.leases for name in names if pays((budget, name), lease, lent=lent)]
+        spent += sum(len(lease.gpus) * (self.now - lease.start) for lease in mine)
+        since, left = self.now, hours * HOUR - spent
+        while rate := sum(len(lease.gpus) for lease in mine if not self._is_over(lease, since)):
+            until = min((lease.until for lease in mine if lease.until and lease.until > since), default=None)
+            if until is None or rate * (until - since) >= left:
+                return since - (-left // rate)
+            left -= rate * (until - since)
+            since = until
+        return None
+
+    def _is_over(self, lease: Lease, at: Instant) -> bool:
+        """Whether a lease was to end by then, and later than now."""
+        return lease.until is not None and self.now < lease.until <= at
 
     def _plan(self, one: Reservation) -> Slice:
         start, until = one.plan.start, one.plan.until

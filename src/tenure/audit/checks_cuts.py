@@ -295,8 +295,10 @@ class CutWatch:
         holdings = (one for one in self._books.leases.values() if one.lease.role == "Active" and not one.ending)
         if subject.startswith("Budget/"):
             _, budget, name = subject.split("/", 2)
-            payers = self._payers(budget, name)
-            return (one for one in holdings if (one.lease.budget, one.lease.envelope) in payers)
+            name, _, lending = name.partition("/")
+            payers = {(budget, name)} if lending else self._payers(budget, name)
+            paid = (one for one in holdings if (one.lease.budget, one.lease.envelope) in payers)
+            return (one for one in paid if one.lease.funding == "borrowed" or not lending)
         reservation = self._reservation(subject)
         if reservation is None:
             return holdings

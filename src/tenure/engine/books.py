@@ -1,27 +1,18 @@
-"""What every envelope has given, is giving and may still give (SPEC 3).
+"""What every envelope has given, is giving and may still give (SPEC 3), read off its meters (``meters``).
 
-A meter is a straight line: ``used(t) = offset + rate * t`` in GPU-microseconds. Opening a lease of g GPUs at s adds
-the line ``g * (t - s)``, closing it at e freezes that line at ``g * (e - s)``. So a reading is exact at any instant,
-does not depend on when anybody looked, and costs two additions however long the history is.
-
-What running claims with a declared end may still use is a second sum, ``sum(g * until) - sum(g) * t`` over the claims
-whose declared end is ahead. An account is one (budget, envelope, window): a new window starts a new account, and what
-was charged to the old one stays there.
-
->>> meter = Meter(); meter.open(8, at=100); meter.close(8, at=160); meter.open(2, at=200)
->>> meter.used(150), meter.used(210)
-(380, 500)
+An account is one (budget, envelope, window): a new window starts a new account, and what was charged to the old one
+stays there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from heapq import heappop, heappush
 from typing import Literal, NamedTuple
 
 from tenure.api.budget import Budget, Envelope
 from tenure.api.owners import matches as owner_matches
 from tenure.engine.demand import Selector
+from tenure.engine.meters import Commitments, Meter, reaches, runs_out
 from tenure.facts import Lease, Warned
 from tenure.units import FOREVER, HOUR, GpuMicros, Instant, parse_time
 
@@ -30,73 +21,11 @@ Place = tuple[str | None, str | None, Selector]
 FundKey = tuple[str, str]
 """(budget, envelope)"""
 Limit = tuple[str, str, str]
-"""(budget, "envelope" or "cap", its name)"""
+"""(budget, "envelope", "lending" or "cap", its name)"""
+LENDING = "/lending"
+"""What the name of an envelope ends with where its loans are meant."""
 Crossing = Literal["gpus", "hours"]
 """Which limit was crossed."""
-
-
-class Meter:
-    """GPUs held now, and GPU-microseconds used so far."""
-
-    __slots__ = ("offset", "rate")
-
-    def __init__(self, offset: GpuMicros = 0, rate: int = 0) -> None:
-        self.offset = offset
-        self.rate = rate
-
-    def open(self, gpus: int, *, at: Instant) -> None:
-        self.rate += gpus
-        self.offset -= gpus * at
-
-    def close(self, gpus: int, *, at: Instant) -> None:
-        self.rate -= gpus
-        self.offset += gpus * at
-
-    def used(self, at: Instant) -> GpuMicros:
-        return self.offset + self.rate * at
-
-    def split(self, at: Instant, into: Meter) -> None:
-        """Stop here and go on in another meter at the same rate."""
-        into.rate += self.rate
-        into.offset -= self.rate * at
-        self.offset, self.rate = self.used(at), 0
-
-
-class Commitments:
-    """What claims with a declared end may still use."""
-
-    __slots__ = ("_ends", "_heap", "_past", "_until", "gpus")
-
-    def __init__(self) -> None:
-        self._ends: dict[Instant, int] = {}
-        self._heap: list[Instant] = []
-        self._past: Instant = -1
-        self.gpus = 0
-        self._until = 0
-
-    def open(self, gpus: int, until: Instant) -> None:
-        if until <= self._past:
-            return
-        if until not in self._ends:
-            heappush(self._heap, until)
-        self._ends[until] = self._ends.get(until, 0) + gpus
-        self.gpus += gpus
-        self._until += gpus * until
-
-    def close(self, gpus: int, until: Instant) -> None:
-        if until <= self._past:
-            return
-        self._ends[until] -= gpus
-        self.gpus -= gpus
-        self._until -= gpus * until
-
-    def ahead(self, now: Instant) -> GpuMicros:
-        while self._heap and self._heap[0] <= now:
-            self._past = heappop(self._heap)
-            gpus = self._ends.pop(self._past)
-            self.gpus -= gpus
-            self._until -= gpus * self._past
-        return self._until - self.gpus * now
 
 
 class Bounds(NamedTuple):
@@ -130,6 +59,7 @@ class Fund:
         self.lowered: Instant | None = None
         """When an edit put its limits below what it pays for."""
         self.caps: tuple[Cap, ...] = ()
+        self.loans = Loans(self)
         self.set_terms(None, owner="")
 
     @property
@@ -172,6 +102,16 @@ class Fund:
         """The instant at which the hours run out at the present rate; FOREVER if they do not."""
         return reaches(self.hours, self.total)
 
+    def foreseen(self, now: Instant) -> list[Instant | None]:
+        """When what it pays for ends, and what it lends, if what is to end before does: hours run out, its own or those
+        of a cap, or its window."""
+        caps = (runs_out(cap.hours, [(one.total, one.ahead) for one in cap.funds], now=now) for cap in self.caps)
+        ends = (
+            min(runs_out(self.hours, [(self.total, self.ahead)], now=now), self.end, *caps),
+            runs_out(self.lending_hours, [(self.lent, self.lent_ahead)], now=now),
+        )
+        return [end if now < end < FOREVER else None for end in ends]
+
     @property
     def limit(self) -> Limit:
         return self.key[0], "envelope", self.key[1]
@@ -181,9 +121,14 @@ class Fund:
         return [self]
 
     @property
-    def limits(self) -> tuple[Fund | Cap, ...]:
-        """What bounds it: itself, and its caps."""
-        return self, *self.caps
+    def own_limits(self) -> tuple[Fund | Loans, ...]:
+        """Itself, and its loans if their hours are bounded."""
+        return (self,) if self.lending_hours is None else (self, self.loans)
+
+    @property
+    def limits(self) -> tuple[AnyLimit, ...]:
+        """What bounds it: the same, and its caps."""
+        return *self.own_limits, *self.caps
 
     @property
     def used(self) -> int:
@@ -201,6 +146,52 @@ class Fund:
     def short(self, now: Instant) -> int:
         """GPUs that it pays for and may not."""
         return max(0, self.used - self.allowed(now)) if self.used else 0
+
+
+class Loans:
+    """The hours that an envelope lends: a bound on what others than its family use, of its account in force.
+
+    To lower it ends nothing, as with everything that is said of lending; time that makes it run out does.
+    """
+
+    concurrency = None
+
+    def __init__(self, fund: Fund) -> None:
+        self.fund = fund
+        self.key = fund.key
+        self.label = f"{fund.label}{LENDING}"
+        self.funds = [fund]
+        self.lowered: Instant | None = None
+
+    @property
+    def limit(self) -> Limit:
+        return self.key[0], "lending", self.key[1]
+
+    @property
+    def warned(self) -> set[str]:
+        return self.fund.warned
+
+    @property
+    def hours(self) -> GpuMicros | None:
+        return self.fund.lending_hours
+
+    @property
+    def bounds(self) -> Bounds:
+        return Bounds(None, self.hours)
+
+    @property
+    def used(self) -> int:
+        return self.fund.lent.rate
+
+    def allowed(self, now: Instant) -> int:
+        spent = self.hours is not None and self.fund.lent.used(now) >= self.hours
+        return 0 if spent else self.used
+
+    def short(self, now: Instant) -> int:
+        return self.used - self.allowed(now) if self.used else 0
+
+    def exhausts(self) -> Instant:
+        return reaches(self.hours, self.fund.lent)
 
 
 class Cap:
@@ -244,6 +235,10 @@ class Cap:
     def spent(self, now: Instant) -> GpuMicros:
         """Used and committed together."""
         return sum(fund.total.used(now) + fund.ahead.ahead(now) for fund in self.funds)
+
+
+AnyLimit = Fund | Cap | Loans
+"""What may be short."""
 
 
 class Books:
@@ -359,17 +354,26 @@ class Books:
     def of_owner(self, owner: str, flavor: str) -> Iterable[Fund]:
         return self._of_owner.get((owner, flavor), {}).values()
 
+    def bound_with(self, keys: Iterable[FundKey]) -> list[Fund]:
+        """These envelopes, and those that share a cap with them."""
+        funds = (self.funds[key] for key in keys)
+        found = {one.key: one for fund in funds for one in (fund, *(some for cap in fund.caps for some in cap.funds))}
+        return [found[key] for key in sorted(found)]
+
     # -- parts --
 
     def _standing(self, name: str, *, at: Instant) -> _Standing:
         """The bounds of a Budget's envelopes and caps, and which of them are short: asked before an edit."""
         budget = self.budgets.get(name)
         funds = [self.funds[name, envelope.name] for envelope in budget.spec.envelopes] if budget else []
-        return {(type(one), one.key): (one.short(at) > 0, one.bounds) for one in (*funds, *self.caps.get(name, ()))}
+        limits = (*funds, *(fund.loans for fund in funds), *self.caps.get(name, ()))
+        return {(type(one), one.key): (one.short(at) > 0, one.bounds) for one in limits}
 
     def _note_lowered(self, limits: Iterable[Fund | Cap], before: _Standing, *, at: Instant) -> None:
         """What is short now and was not, or has less than it had, was lowered by this edit."""
         for one in limits:
+            if isinstance(one, Fund):
+                self._note_less_lent(one.loans, before, at=at)
             was_short, bounds = before.get((type(one), one.key), (False, None))
             if isinstance(one, Cap) and bounds is not None and bounds.hours != one.hours:
                 one.warned.clear()  # as with envelopes: another limit is other news
@@ -380,6 +384,15 @@ class Books:
                 one.lowered = at
                 one.warned -= {"lowered", "custodian"}
             self._keep_lowered(one)
+
+    def _note_less_lent(self, one: Loans, before: _Standing, *, at: Instant) -> None:
+        was_short, bounds = before.get((Loans, one.key), (False, None))
+        if bounds is not None and bounds.hours != one.hours:
+            one.warned.discard("lending")  # another limit is other news
+        if not one.short(at):
+            one.lowered = None
+        elif not was_short or bounds is None or one.bounds.below(bounds):
+            one.lowered = at
 
     def _note_crossing(self, one: Fund | Cap, before: Bounds | None, *, at: Instant) -> None:
         """An edit puts a limit below its use, or leaves it there, or takes it above."""
@@ -402,7 +415,7 @@ class Books:
             return found
         return min(now, one.exhausts()) if which == "hours" else now  # nobody has driven since
 
-    def _keep_lowered(self, one: Fund | Cap) -> None:
+    def _keep_lowered(self, one: AnyLimit) -> None:
         if isinstance(one, Cap) and one.lowered is not None:
             self.cap_lowered[one.key] = one.lowered
         elif isinstance(one, Cap):
@@ -468,21 +481,13 @@ class Books:
         fund.start, fund.end = window
 
 
-_Standing = dict[tuple[type[Fund | Cap], FundKey], tuple[bool, Bounds]]
+_Standing = dict[tuple[type[AnyLimit], FundKey], tuple[bool, Bounds]]
 
 
 def window_of(envelope: Envelope) -> tuple[Instant, Instant]:
     start = parse_time(envelope.start) if envelope.start else 0
     end = parse_time(envelope.end) if envelope.end else FOREVER
     return start, end
-
-
-def reaches(limit: GpuMicros | None, *meters: Meter) -> Instant:
-    """The first instant at which the meters together have used the limit, at their present rates."""
-    rate = sum(meter.rate for meter in meters)
-    if limit is None or rate <= 0:
-        return FOREVER
-    return -((sum(meter.offset for meter in meters) - limit) // rate)
 
 
 def _hours(hours: int | None) -> GpuMicros | None:

@@ -135,7 +135,8 @@ class Horizon:
         """Whether the future is being looked at without some of those."""
         self._held: dict[str, _Held] = {}
         self._of_fund: dict[FundKey, dict[str, None]] = {}
-        self._fund_ends: dict[FundKey, Instant] = {}
+        self._fund_ends: dict[FundKey, tuple[Instant | None, Instant | None]] = {}
+        """When an envelope's money will have run out, and when that which it lends."""
         self._due: list[tuple[Instant, str]] = []
         self._places: dict[tuple[str, Location], Place] = {}
         self._stale: dict[str, Span] = {}
@@ -186,14 +187,14 @@ class Horizon:
         """When a lease that is leaving was asked to."""
         return self._held[lease].asked or 0
 
-    def fund_ends(self, fund: FundKey, end: Instant | None) -> bool:
-        """The money of an envelope will have run out by then; True if that changes when something comes free."""
-        if self._fund_ends.get(fund) == end:
+    def fund_ends(self, fund: FundKey, end: Instant | None, lent: Instant | None = None) -> bool:
+        """The money of an envelope will have run out by then, and what it lends by then; True if that changes when
+        something comes free."""
+        if self._fund_ends.get(fund, (None, None)) == (end, lent):
             return False
-        if end is None:
-            self._fund_ends.pop(fund, None)
-        else:
-            self._fund_ends[fund] = end
+        self._fund_ends[fund] = (end, lent)
+        if end is lent is None:
+            del self._fund_ends[fund]
         changed = [self._set_end(self._held[key]) for key in self._of_fund.get(fund, ())]
         return any(changed)
 
@@ -236,8 +237,9 @@ class Horizon:
         money.spared += sign * len(lease.gpus)
         money.lent_spared += sign * len(lease.gpus) if lease.funding == "borrowed" else 0
 
-    def pass_time(self, now: Instant, *, backfilled: Callable[[Lease], bool]) -> None:
-        """Ends that should have come by now did not: who overstays is no longer counted on."""
+    def pass_time(self, now: Instant, *, backfilled: Callable[[Lease], bool]) -> set[FundKey]:
+        """Ends that should have come by now did not: who overstays is no longer counted on. Returns who pays for it."""
+        late: set[FundKey] = set()
         while self._due and self._due[0][0] <= now:
             at, key = heappop(self._due)
             held = self._held.get(key)
@@ -247,17 +249,20 @@ class Horizon:
                 held.leaving = at + LEAVING * ((now - at) // LEAVING + 1)
             elif held.declared == at:
                 held.declared = None
+                late.add((held.lease.budget, held.lease.envelope))
                 if backfilled(held.lease):
                     self.overdue[key] = None
                     self._mark(held.lease, gain=True)  # for those who may count on its going
             else:
                 self._fund_ends.pop((held.lease.budget, held.lease.envelope), None)
             self._set_end(held)
+        return late
 
     def _set_end(self, held: _Held) -> bool:
         lease = held.lease
-        ends = [held.leaving] if held.leaving is not None else [
-            held.declared, self._fund_ends.get((lease.budget, lease.envelope))]  # fmt: skip
+        paid, lent = self._fund_ends.get((lease.budget, lease.envelope), (None, None))
+        ends = [held.declared, paid, lent if lease.funding == "borrowed" else None]
+        ends = ends if held.leaving is None else [held.leaving]
         end = min((at for at in ends if at is not None), default=None)
         if end != held.end:
             self._mark(lease, gain=end is not None and (held.end is None or end < held.end))

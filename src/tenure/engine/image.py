@@ -15,7 +15,8 @@ from tenure.api.policy import Policy
 from tenure.api.run import Run
 from tenure.engine.agenda import Agenda
 from tenure.engine.bind import Counters
-from tenure.engine.books import Crossing, Fund, Limit, Meter
+from tenure.engine.books import Crossing, Fund, Limit
+from tenure.engine.meters import Meter
 from tenure.engine.settle import settle
 from tenure.engine.state import PodRow, RunRow, State, spares_first
 from tenure.facts import Froze, Lease, Life, Pod, PodPhase, Reservation, Resolved
@@ -59,6 +60,7 @@ class _FundImage(Struct, frozen=True):
     meters: tuple[_Line, _Line, _Line]
     warned: tuple[str, ...]
     lowered: Instant | None = None
+    lent_lowered: Instant | None = None
 
 
 class _Account(Struct, frozen=True):
@@ -220,7 +222,7 @@ def _load_money(state: State, image: Image) -> None:
             fund.owner, fund.flavor = one.owner, one.flavor
         (fund.start, fund.end), fund.since = one.window, one.since
         fund.total, fund.lent, fund.spare = (Meter(*line) for line in one.meters)
-        fund.warned, fund.lowered = set(one.warned), one.lowered
+        fund.warned, fund.lowered, fund.loans.lowered = set(one.warned), one.lowered, one.lent_lowered
     state.books.accounts = {
         ((one.budget, one.envelope), one.window): (*one.offsets, set(one.warned)) for one in image.accounts
     }
@@ -257,4 +259,4 @@ def _pod_image(row: PodRow) -> _PodImage:
 def _fund_image(fund: Fund) -> _FundImage:
     lines = tuple((meter.offset, meter.rate) for meter in (fund.total, fund.lent, fund.spare))
     return _FundImage(*fund.key, fund.owner, fund.flavor, fund.window, fund.since, (lines[0], lines[1], lines[2]),
-                      tuple(sorted(fund.warned)), fund.lowered)  # fmt: skip
+                      tuple(sorted(fund.warned)), fund.lowered, fund.loans.lowered)  # fmt: skip

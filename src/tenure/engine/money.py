@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tenure.api.policy import Policy
-from tenure.engine.books import Cap, Fund, reaches
+from tenure.engine.books import AnyLimit, Cap, Fund, Loans
+from tenure.engine.meters import reaches
 from tenure.engine.state import State
 from tenure.engine.turn import Turn
 from tenure.facts import Reason, Warned
@@ -55,10 +56,12 @@ def _set_timer(state: State, fund: Fund, now: Instant) -> None:
 
 
 def _foresee(state: State, fund: Fund, now: Instant) -> None:
-    """Where money that runs out ends work, its machines come free then: those who wait count on it."""
-    end = min(fund.exhausts(), fund.end, *(cap.exhausts() for cap in fund.caps))
-    resolves = state.policy.on_budget_shortage == "Resolve" and now < end < FOREVER
-    if state.horizon.fund_ends(fund.key, end if resolves else None):
+    """Where money that runs out ends work, its machines come free then: those who wait count on it.
+
+    Not at the present rate: what is to end before leaves the rest for longer, and nobody may count on money that ends
+    work while hours are left.
+    """
+    if state.foresee(fund, now):
         state.came_free({fund.flavor})
 
 
@@ -79,6 +82,8 @@ def _announce_due(turn: Turn, fund: Fund) -> None:
                 warn(turn, cap, mark)
                 turn.note("BudgetNotice", f"Budget/{cap.key[0]}", _cap_reason(cap, mark))
     for one in fund.limits:
+        if isinstance(one, Loans):
+            continue  # to lend less ends nothing
         if one.lowered is not None and one.short(turn.now) and "lowered" not in one.warned:
             _announce_lowered(turn, one)
 
@@ -92,20 +97,22 @@ def _announce_lowered(turn: Turn, one: Fund | Cap) -> None:
     turn.note("BudgetNotice", f"Budget/{one.key[0]}", Reason(code=code, data=data))
 
 
-def warn(turn: Turn, one: Fund | Cap, mark: str) -> None:
+def warn(turn: Turn, one: AnyLimit, mark: str) -> None:
     """Remember that something was said."""
     budget, name = one.key
     turn.warned.add(one.limit)
-    if isinstance(one, Fund):
-        turn.emit(Warned(budget=budget, envelope=name, mark=mark, used=one.total.used(turn.now)))
-    else:
+    if isinstance(one, Cap):
         turn.emit(Warned(budget=budget, cap=name, mark=mark))
+    else:
+        turn.emit(Warned(budget=budget, envelope=name, mark=mark, used=one.funds[0].total.used(turn.now)))
 
 
-def due(one: Fund | Cap, policy: Policy) -> Instant:
+def due(one: AnyLimit, policy: Policy) -> Instant:
     """From when on a shortage is to be resolved: at once, unless an edit brought it about, and time has not since."""
     if one.lowered is None:
         return 0
+    if isinstance(one, Loans):
+        return FOREVER
     runs_out = min(one.exhausts(), one.end) if isinstance(one, Fund) else one.exhausts()
     grace = one.lowered + parse_duration(policy.budget_grace)
     return min(grace, runs_out) if runs_out > one.lowered else grace
@@ -141,8 +148,9 @@ def _marks(fund: Fund, policy: Policy) -> Iterator[tuple[Instant, str]]:
         yield ends, "exhausted"
     if fund.end < FOREVER:
         yield fund.end, "window"
-    lent = reaches(fund.lending_hours, fund.lent)
+    lent = fund.loans.exhausts()
     if lent < FOREVER:
+        yield lent - grace, "lending-soon"
         yield lent, "lending"
 
 
@@ -161,7 +169,7 @@ def _cap_reason(cap: Cap, mark: str) -> Reason:
 
 def _announce(turn: Turn, fund: Fund, mark: str) -> None:
     reason = _reason(fund, mark)
-    warn(turn, fund, mark)
+    warn(turn, fund.loans if mark == "lending" else fund, mark)
     turn.note("BudgetNotice", f"Budget/{fund.key[0]}", reason)
 
 
@@ -172,6 +180,9 @@ def _reason(fund: Fund, mark: str) -> Reason:
         return Reason(code="ExhaustsSoon", data=dict(data))
     if mark == "exhausted":
         return Reason(code="Exhausted", data={"envelope": fund.label, "limit": limit})
+    if mark == "lending-soon":
+        lent, at = (fund.lending_hours or 0) // HOUR, format_time(fund.loans.exhausts())
+        return Reason(code="LendingExhaustsSoon", data={"envelope": fund.label, "limit": lent, "at": at})
     if mark == "lending":
         lent = (fund.lending_hours or 0) // HOUR
         return Reason(code="LendingExhausted", data={"envelope": fund.label, "limit": lent})

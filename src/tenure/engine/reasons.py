@@ -122,7 +122,8 @@ RULES: dict[str, Rule] = _rules(
     ("HoursNotice", False, "{envelope} has used {percent} % of its {limit} GPU-hours.", "See `kubectl runs budgets usage`."),
     ("ExhaustsSoon", False, "{envelope} will have spent its hours, or reached the end of its window, at {at}.", "Ask for hours, or let the work end."),
     ("Exhausted", False, "{envelope} has spent its {limit} GPU-hours: it admits nothing more.", "Ask the budget owner for hours."),
-    ("LendingExhausted", False, "{envelope} has lent its {limit} GPU-hours: it lends nothing more.", "Name another sponsor."),
+    ("LendingExhaustsSoon", False, "{envelope} will have lent its {limit} GPU-hours at {at}: what it lends ends then.", "Raise lending.maxGPUHours, or name another sponsor."),
+    ("LendingExhausted", False, "{envelope} has lent its {limit} GPU-hours: it lends nothing more, and what it has lent ends.", "Name another sponsor."),
     ("WindowOver", False, "The window of {envelope} is over: it admits nothing more.", "Ask the budget owner for a new window."),
 )  # fmt: skip
 

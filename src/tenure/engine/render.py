@@ -22,7 +22,7 @@ from tenure.api.meta import (
     RunRef,
 )
 from tenure.api.run import FundingStatus, Malleable, Run, RunStatus, SpareStatus, SponsorShare, Width
-from tenure.engine.books import Books, Cap, Fund
+from tenure.engine.books import AnyLimit, Books, Cap, Fund
 from tenure.engine.groups import spare_gpus
 from tenure.engine.names import object_uid
 from tenure.engine.reasons import sentence
@@ -220,19 +220,20 @@ def budget(state: State, item: Budget, *, now: Instant) -> Budget:
     name = item.metadata.name
     funds = funds_of(state, name)
     caps = state.books.caps.get(name, [])
+    limits = (*(one for fund in funds for one in fund.own_limits), *caps)
     return msgspec.structs.replace(
         item,
         status=BudgetStatus(
             headroom=tuple(_headroom(fund, now) for fund in funds),
             aggregate_headroom=tuple(_cap(cap, now) for cap in caps),
             conditions=_over_budget(state, (*funds, *caps), now),
-            shortages=tuple(_shortages(state, (*funds, *caps))),
-            foreseen=tuple(_foreseen(state, (*funds, *caps), now)),
+            shortages=tuple(_shortages(state, limits)),
+            foreseen=tuple(_foreseen(state, limits, now)),
         ),
     )
 
 
-def _shortages(state: State, limits: Iterable[Fund | Cap]) -> Iterator[Shortage]:
+def _shortages(state: State, limits: Iterable[AnyLimit]) -> Iterator[Shortage]:
     for name in dict.fromkeys(one.label for one in limits):
         found = state.resolutions.get(f"Budget/{name}")
         if found is not None:
@@ -245,7 +246,7 @@ def _shortages(state: State, limits: Iterable[Fund | Cap]) -> Iterator[Shortage]
             )  # fmt: skip
 
 
-def _foreseen(state: State, limits: Iterable[Fund | Cap], now: Instant) -> Iterator[Foreseen]:
+def _foreseen(state: State, limits: Iterable[AnyLimit], now: Instant) -> Iterator[Foreseen]:
     for one in threats(state, limits, now=now):
         likely = sorted(one.odds, key=lambda run: (-float(one.odds[run]), run))[:CUTS_SHOWN]
         yield Foreseen(name=one.label.partition("/")[2], at=format_time(one.at), short_gpus=one.short,

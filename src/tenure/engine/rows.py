@@ -6,12 +6,14 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
 from tenure.api.run import Run
 from tenure.engine.bind import Counters
-from tenure.engine.books import Meter
 from tenure.engine.demand import compile_demand
+from tenure.engine.meters import Meter
 from tenure.engine.news import QueueKey
-from tenure.facts import Lease, Life, Pod, PodPhase
+from tenure.facts import Lease, Life, Pod, PodPhase, Reservation, Slice
 from tenure.units import HOUR, MINUTE, SECOND, Instant, Micros, parse_time
 
 GRACE: Micros = 30 * SECOND
@@ -125,3 +127,13 @@ def _discard(table: dict[Any, list[QueueKey]], key: Any, order: QueueKey) -> Non
 def spares_first(leases: Iterable[Lease]) -> list[Lease]:
     """An order in which leases can be held: what sits on a spare comes after it."""
     return sorted(leases, key=lambda lease: (lease.role == "Borrowed", lease.key))
+
+
+def held(one: Reservation, lasts: Micros | None, *, now: Instant) -> Slice:
+    """The slice that is held for a reservation: who has not started when it was to will end that much later, too."""
+    plan = one.plan
+    if plan.start is None or not (one.state == "Active" or one.reason in HINDERED or plan.start <= now):
+        return plan
+    start = plan.start if one.activated is None else min(plan.start, one.activated)
+    until = start + lasts * (max(0, now - start) // lasts + 1) if lasts else None
+    return msgspec.structs.replace(plan, start=start, until=until)

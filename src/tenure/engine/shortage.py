@@ -6,15 +6,18 @@ Then cuts, by the steps of ``cuts``, among the leases that it pays for and no ot
 
 Where nothing is allowed any more (hours spent, window over, Budget deleted) everything has to go, and goes as soon as
 it may: a run that has not run for ``activationLead`` yet follows when it has. Otherwise cuts are made whole: as long as
-those that may be cut would not be enough, nobody is. Lowering a lending cap or withdrawing an ACL entry cuts nothing.
+those that may be cut would not be enough, nobody is. Where the hours that an envelope lends run out, that is about what
+it has lent and nothing else; lowering a lending cap or withdrawing an ACL entry cuts nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from tenure.draw import ReservationRef, Result
-from tenure.engine.books import Cap, Fund, Limit
+from tenure.engine.books import LENDING, AnyLimit, Limit, Loans
 from tenure.engine.cover import Purse, walk
 from tenure.engine.cuts import Enough, Proposal, Scope, may_be_drawn, most, outcome, resolve
 from tenure.engine.life import again
@@ -51,7 +54,7 @@ def _look_at(turn: Turn, limit: Limit) -> None:
         _resolve(turn, one)
 
 
-def _waits(turn: Turn, one: Fund | Cap) -> bool:
+def _waits(turn: Turn, one: AnyLimit) -> bool:
     """Whether a draw is needed that is under way, or that nobody can reveal: that was said, and nothing is done."""
     return subject(one) in turn.state.draws or (not turn.state.beacons and "custodian" in one.warned)
 
@@ -59,11 +62,11 @@ def _waits(turn: Turn, one: Fund | Cap) -> bool:
 def drawn(turn: Turn, froze: Froze, result: Result) -> None:
     """The draw for a shortage is decided: cut as far as the limit asks, in the order that was drawn."""
     state, (budget, _, name) = turn.state, froze.intent.reservation.name.partition("/")
-    for limit in ((budget, "envelope", name), (budget, "cap", name)):
+    for limit in ((budget, "envelope", name), (budget, "cap", name), (budget, "lending", name.removesuffix(LENDING))):
         one = _find(state, limit)
         if one is None or not _is_due(turn, one):
             continue
-        scope, lead = _scope(one), _lead(turn)
+        scope, lead = _scope(state, one), _lead(turn)
         goal = _goal(turn, one, scope)
         cuts = outcome(state, scope, result.order, goal, now=turn.now, lead=lead)
         if cuts is not None:
@@ -74,34 +77,41 @@ def drawn(turn: Turn, froze: Froze, result: Result) -> None:
             return
 
 
-def subject(one: Fund | Cap) -> str:
+def subject(one: AnyLimit) -> str:
     return f"Budget/{one.label}"
 
 
 # --- what is short --------------------------------------------------------------------------------------------------
 
 
-def _find(state: State, limit: Limit) -> Fund | Cap | None:
+def _find(state: State, limit: Limit) -> AnyLimit | None:
     budget, kind, name = limit
-    if kind == "envelope":
-        return state.books.funds.get((budget, name))
+    if kind != "cap":
+        fund = state.books.funds.get((budget, name))
+        return fund.loans if fund is not None and kind == "lending" else fund
     return next((cap for cap in state.books.caps.get(budget, ()) if cap.key[1] == name), None)
 
 
-def _is_due(turn: Turn, one: Fund | Cap) -> bool:
+def _is_due(turn: Turn, one: AnyLimit) -> bool:
     policy = turn.state.policy
     return policy.on_budget_shortage == "Resolve" and one.short(turn.now) > 0 and due(one, policy) <= turn.now
 
 
-def _scope(one: Fund | Cap) -> Scope:
-    return Scope(leases=frozenset(key for fund in one.funds for key in fund.leases))
+def _scope(state: State, one: AnyLimit) -> Scope:
+    return Scope(leases=frozenset(lease.key for lease in _paid(state, one)))
+
+
+def _paid(state: State, one: AnyLimit) -> Iterator[Lease]:
+    """The open leases that it pays for."""
+    leases = (state.leases[key] for fund in one.funds for key in fund.leases)
+    return (lease for lease in leases if lease.funding == "borrowed") if isinstance(one, Loans) else leases
 
 
 def _lead(turn: Turn) -> Micros:
     return parse_duration(turn.state.policy.activation_lead)
 
 
-def _goal(turn: Turn, one: Fund | Cap, scope: Scope) -> Enough:
+def _goal(turn: Turn, one: AnyLimit, scope: Scope) -> Enough:
     """Use within the limit; where nothing is allowed, as much as may be cut now."""
     gpus = one.short(turn.now)
     if one.allowed(turn.now) == 0:
@@ -109,10 +119,10 @@ def _goal(turn: Turn, one: Fund | Cap, scope: Scope) -> Enough:
     return lambda trial: trial.freed >= gpus
 
 
-def _resolve(turn: Turn, one: Fund | Cap) -> None:
+def _resolve(turn: Turn, one: AnyLimit) -> None:
     state, before = turn.state, one.short(turn.now)
     handed = _hand_over(turn, one)
-    scope, deficit = _scope(one), one.short(turn.now)
+    scope, deficit = _scope(state, one), one.short(turn.now)
     found = resolve(state, scope, _goal(turn, one, scope), now=turn.now, lead=_lead(turn))
     _look_again(turn, one, scope)
     if found is None:
@@ -123,13 +133,13 @@ def _resolve(turn: Turn, one: Fund | Cap) -> None:
         _cut(turn, one, found.cuts, before)
 
 
-def _cut(turn: Turn, one: Fund | Cap, cuts: tuple[Cut, ...], deficit: int) -> None:
+def _cut(turn: Turn, one: AnyLimit, cuts: tuple[Cut, ...], deficit: int) -> None:
     name = subject(one)
     record(turn, trigger="Shortage", subject=name, activation=_number(turn, one), cuts=cuts, deficit=deficit)
     carry_out(turn, cuts, subject=name)
 
 
-def _draw(turn: Turn, one: Fund | Cap, found: Proposal, deficit: int) -> None:
+def _draw(turn: Turn, one: AnyLimit, found: Proposal, deficit: int) -> None:
     budget = turn.state.budgets.get(one.key[0])
     ref = ReservationRef(namespace="", name=one.label, uid=budget.metadata.uid if budget else "")
     refusal = freeze(turn, trigger="Shortage", ref=ref, activation=_number(turn, one), deficit=deficit,
@@ -146,11 +156,11 @@ def _draw(turn: Turn, one: Fund | Cap, found: Proposal, deficit: int) -> None:
         turn.note("Draw", f"Budget/{one.key[0]}", refusal)
 
 
-def _number(turn: Turn, one: Fund | Cap) -> int:
+def _number(turn: Turn, one: AnyLimit) -> int:
     return turn.state.activations.get(subject(one), 0) + 1
 
 
-def _look_again(turn: Turn, one: Fund | Cap, scope: Scope) -> None:
+def _look_again(turn: Turn, one: AnyLimit, scope: Scope) -> None:
     """As long as there are runs that may not be drawn yet, look at it in each step, and when the next of them may."""
     state, now, lead = turn.state, turn.now, _lead(turn)
     at = FOREVER
@@ -167,7 +177,7 @@ def _look_again(turn: Turn, one: Fund | Cap, scope: Scope) -> None:
 # --- handing over ---------------------------------------------------------------------------------------------------
 
 
-def _hand_over(turn: Turn, one: Fund | Cap) -> int:
+def _hand_over(turn: Turn, one: AnyLimit) -> int:
     """Let others pay for what is too much, as far as cover allows; returns the GPUs that were handed over."""
     payers: dict[str, int] = {}
     wanted = one.short(turn.now) - leaving(turn.state, one)
@@ -188,15 +198,14 @@ def _hand_over(turn: Turn, one: Fund | Cap) -> int:
     return handed
 
 
-def leaving(state: State, one: Fund | Cap) -> int:
+def leaving(state: State, one: AnyLimit) -> int:
     """GPUs that it pays for and that come free by themselves."""
-    leases = (state.leases[key] for fund in one.funds for key in fund.leases if key in state.ending)
-    return sum(len(lease.gpus) for lease in leases)
+    return sum(len(lease.gpus) for lease in _paid(state, one) if lease.key in state.ending)
 
 
-def newest_first(state: State, one: Fund | Cap) -> list[Lease]:
+def newest_first(state: State, one: AnyLimit) -> list[Lease]:
     """Leases that are to stay, in the order in which others are asked to pay for them."""
-    staying = [state.leases[key] for fund in one.funds for key in fund.leases if key not in state.ending]
+    staying = [lease for lease in _paid(state, one) if lease.key not in state.ending]
     return sorted(staying, key=lambda lease: (-lease.start, lease.owner, lease.namespace, lease.run, lease.name))
 
 
@@ -204,7 +213,7 @@ class Handing:
     """Asks others to pay, one lease after the other; there is ever less money, so what was refused once is not asked
     again."""
 
-    def __init__(self, state: State, one: Fund | Cap, *, now: Instant) -> None:
+    def __init__(self, state: State, one: AnyLimit, *, now: Instant) -> None:
         self._state, self._now = state, now
         self._barred = {fund.key for fund in one.funds}
         self._refused: set[tuple[str, str, str]] = set()

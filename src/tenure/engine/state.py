@@ -11,19 +11,18 @@ from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 from typing import Any
 
-import msgspec
-
 from tenure.api.budget import Budget
 from tenure.api.core import Namespace, Node
 from tenure.api.policy import Policy
 from tenure.engine.agenda import Agenda
-from tenure.engine.books import Books, Fund, Meter
+from tenure.engine.books import Books, Fund
 from tenure.engine.demand import compile_demand
 from tenure.engine.family import Family
 from tenure.engine.horizon import Horizon
+from tenure.engine.meters import Meter
 from tenure.engine.news import News, Rank
 from tenure.engine.plan import World
-from tenure.engine.rows import GRACE, HINDERED, MILESTONES, PodRow, Queue, RunRow, spares_first
+from tenure.engine.rows import GRACE, HINDERED, MILESTONES, PodRow, Queue, RunRow, held, spares_first
 from tenure.engine.topology import Topology, is_ready
 from tenure.facts import (
     GENESIS,
@@ -491,13 +490,7 @@ class State:
 
     def claim(self, one: Reservation) -> None:
         """Protect what a reservation plans: only Pending and Active ones of fundable demand do (SPEC 7)."""
-        plan = one.plan
-        late = one.state == "Active" or one.reason in HINDERED
-        if plan.start is not None and (late or plan.start <= self.now):
-            start = plan.start if one.activated is None else min(plan.start, one.activated)
-            lasts = self.runs[one.run_key].demand.duration
-            until = start + lasts * (max(0, self.now - start) // lasts + 1) if lasts else None
-            plan = msgspec.structs.replace(plan, start=start, until=until)  # it will end that much later, too
+        plan = held(one, self.runs[one.run_key].demand.duration, now=self.now)
         if plan.until is not None:
             heappush(self.late, (plan.until, one.run_key))
         row = self.runs[one.run_key]
@@ -532,8 +525,15 @@ class State:
 
     def look_ahead(self, now: Instant) -> Horizon:
         """The known future, as it looks now."""
-        self.horizon.pass_time(now, backfilled=lambda lease: self.runs[lease.run_key].life.backfilled)
+        late = self.horizon.pass_time(now, backfilled=lambda lease: self.runs[lease.run_key].life.backfilled)
+        for fund in self.books.bound_with(late):
+            self.foresee(fund, now)
         return self.horizon
+
+    def foresee(self, fund: Fund, now: Instant) -> bool:
+        """When money that runs out will end what it pays for; True if that is news."""
+        resolves = self.policy.on_budget_shortage == "Resolve"
+        return self.horizon.fund_ends(fund.key, *(fund.foreseen(now) if resolves else (None, None)))
 
     def restore_run(self, row: RunRow) -> None:
         self.runs[row.key] = row

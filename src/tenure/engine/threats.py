@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from tenure.engine import cuts
-from tenure.engine.books import Cap, Fund
+from tenure.engine.books import AnyLimit, Fund, Loans
 from tenure.engine.cuts import Proposal, Scope, Trial
 from tenure.engine.money import due
 from tenure.engine.odds import decimal
@@ -38,7 +38,7 @@ class Threat(Struct, frozen=True):
     """Of each run that may be cut whole, as decimal text."""
 
 
-def threats(state: State, limits: Iterable[Fund | Cap], *, now: Instant) -> Iterator[Threat]:
+def threats(state: State, limits: Iterable[AnyLimit], *, now: Instant) -> Iterator[Threat]:
     """What is announced about these envelopes and caps."""
     if state.policy.on_budget_shortage != "Resolve":
         return
@@ -49,12 +49,13 @@ def threats(state: State, limits: Iterable[Fund | Cap], *, now: Instant) -> Iter
                 yield threat
 
 
-def all_limits(state: State) -> list[Fund | Cap]:
+def all_limits(state: State) -> list[AnyLimit]:
     funds, caps = state.books.funds, state.books.caps
-    return [*(funds[key] for key in sorted(funds)), *(cap for name in sorted(caps) for cap in caps[name])]
+    own = (one for key in sorted(funds) for one in funds[key].own_limits)
+    return [*own, *(cap for name in sorted(caps) for cap in caps[name])]
 
 
-def _threat(state: State, one: Fund | Cap, now: Instant) -> Threat | None:
+def _threat(state: State, one: AnyLimit, now: Instant) -> Threat | None:
     grace = parse_duration(state.policy.budget_grace)
     soonest = min(one.exhausts(), one.end) if isinstance(one, Fund) else one.exhausts()
     if not one.short(now) and soonest - grace > now:  # work that ends before then only puts it off
@@ -86,12 +87,13 @@ def _end(state: State, lease: Lease, now: Instant) -> Instant:
     return works if works > now else FOREVER  # who is past it may go on for ever
 
 
-def _runs_out(one: Fund | Cap, leases: list[Lease], ends: dict[str, Instant], now: Instant) -> Instant:
+def _runs_out(one: AnyLimit, leases: list[Lease], ends: dict[str, Instant], now: Instant) -> Instant:
     """When its hours or its window run out, if work ends as it said."""
     window = one.end if isinstance(one, Fund) else FOREVER
     if one.hours is None:
         return max(now, window)
-    left = one.hours - sum(fund.total.used(now) for fund in one.funds)
+    meters = [one.fund.lent] if isinstance(one, Loans) else [fund.total for fund in one.funds]
+    left = one.hours - sum(meter.used(now) for meter in meters)
     rate, since = sum(len(lease.gpus) for lease in leases), now
     for lease in sorted(leases, key=lambda lease: ends[lease.key]):
         end = min(ends[lease.key], window)
@@ -104,7 +106,7 @@ def _runs_out(one: Fund | Cap, leases: list[Lease], ends: dict[str, Instant], no
 
 
 def _not_handed_over(
-    state: State, one: Fund | Cap, leases: list[Lease], wanted: int, now: Instant
+    state: State, one: AnyLimit, leases: list[Lease], wanted: int, now: Instant
 ) -> dict[str, int]:  # fmt: skip
     """By lease, the GPUs that nobody else would pay for: tried on the books, and taken back."""
     left = {lease.key: len(lease.gpus) for lease in leases}
@@ -139,7 +141,7 @@ def _not_handed_over(
 
 
 def _odds(
-    state: State, one: Fund | Cap, left: dict[str, int], short: int, *, now: Instant, at: Instant, all_go: bool
+    state: State, one: AnyLimit, left: dict[str, int], short: int, *, now: Instant, at: Instant, all_go: bool
 ) -> dict[str, str]:  # fmt: skip
     """Of each run that loses all with some chance: as for reservations, exact where few runs are in the draw."""
     scope = Scope(leases=frozenset(key for key, gpus in left.items() if gpus))
@@ -167,7 +169,7 @@ def _odds(
     return dict(sorted((sure | {run: decimal(chance) for run, chance in chances.items() if chance}).items()))
 
 
-def _as_frozen(state: State, one: Fund | Cap, found: Proposal) -> Proposal:
+def _as_frozen(state: State, one: AnyLimit, found: Proposal) -> Proposal:
     """Once a draw is frozen, it is among those that were in it."""
     froze = state.draws.get(subject(one))
     if froze is None:
