@@ -266,7 +266,7 @@ class EmbeddedWorld:
         if event.lasts:
             self.reality.lengths[key] = event.lasts
         elif run.spec.runtime.expected_duration is None:
-            self.reality.lengths[key] = (1 + 3 * event.number) * HOUR
+            self.reality.lengths[key] = (1 + event.number) * HOUR
         self._ask(lambda desk: desk.apply([run]))
 
     def _do_cancel(self, event: Event) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Protocol
 
 from proof.sim.events import Event, Plan
@@ -55,6 +56,11 @@ class World(Protocol):
     def close(self) -> None:
         """Let go of files. Called once, whatever happened."""
         ...
+
+
+def homes() -> list[str]:
+    """The homes whose worlds are there."""
+    return [name for name, place in HOMES.items() if find_spec(place.partition(":")[0]) is not None]
 
 
 class Made(Protocol):
