@@ -13,11 +13,14 @@ from pathlib import Path
 
 import msgspec
 
-from proof.sim.events import Mode, Plan
+from proof.sim.events import Event, Mode, Plan
 from proof.sim.generate import generate
 from proof.sim.play import AT_THE_END, Played, play, shrink
 from proof.sim.report import table
 from proof.sim.world import homes
+from tenure.facts import Closed, Entry, Fact, Moved, Noted, Opened, Reserved
+from tenure.testing import START
+from tenure.units import format_time
 
 CLUSTER_SHARE = 5
 """Of so many seeds one is a cluster, where both homes are asked for: its worlds cost more."""
@@ -46,6 +49,7 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, default=Path("."), help="where failures are written (here)")
     parser.add_argument("--replay", type=int, metavar="SEED", help="one seed alone, told step by step")
     parser.add_argument("--events", type=Path, metavar="FILE", help="a list of events that was written for a failure")
+    parser.add_argument("--trace", action="store_true", help="with --replay or --events: every event and every entry")
     parser.add_argument("--no-shrink", action="store_true", help="leave the list of events as long as it is")
     return parser
 
@@ -102,7 +106,7 @@ def _played(args: argparse.Namespace) -> Iterator[Played]:
 
 
 def _replay(plan: Plan, args: argparse.Namespace) -> int:
-    played = play(plan)
+    played = play(plan, watch=_show if args.trace else None)
     print(table(played.tally, seeds=1, hours=plan.hours))
     if not played.failed:
         print(f"\nSeed {plan.seed} ({plan.home}, {plan.mode}, {len(plan.events)} events) holds.")
@@ -132,6 +136,34 @@ def _tell(played: Played, args: argparse.Namespace) -> None:
     if not args.no_shrink:
         print(f"  see it again:  python -m proof sim --events {file}")
     print(f"  the whole seed: python -m proof sim --replay {plan.seed} --home {plan.home} --mode {plan.mode} --hours {plan.hours}")
+
+
+def _show(what: Event | Entry) -> None:
+    """One line for what happened to the world, one for each entry that Tenure made of it."""
+    if isinstance(what, Event):
+        print(f"{format_time(START + what.at)} <- {_line(what)}")
+        return
+    kinds = Counter(_doing(fact) for fact in what.facts)
+    text = ", ".join(f"{name} x{number}" if number > 1 else name for name, number in kinds.items())
+    print(f"{format_time(what.at)} {what.seq:>5} {what.cause}{'' if what.decided else ' (recorded)'}: {text}")
+
+
+def _doing(fact: Fact) -> str:
+    match fact:
+        case Opened():
+            return f"+{fact.lease.role} {fact.lease.run} {fact.lease.reason} {fact.lease.budget}/{fact.lease.envelope}"
+        case Closed():
+            return f"-{','.join(fact.leases)} {fact.reason[:13]}"
+        case Moved():
+            return f"{fact.run}={fact.life.phase}/{fact.life.reason}"
+        case Reserved():
+            one = fact.reservation
+            start = None if one.plan.start is None else format_time(one.plan.start)
+            return f"promise {one.run} {one.state} {start} {one.confidence} {one.reason}"
+        case Noted():
+            return f"note {fact.kind}"
+        case _:
+            return type(fact).__name__
 
 
 def _line(event: object) -> str:

@@ -104,6 +104,11 @@ class Disk:
         self.close_all()
         shutil.rmtree(old.parent, ignore_errors=True)
 
+    def calm(self) -> None:
+        """Nothing more is to befall it."""
+        self._kill_at, self._failing = "", []
+        self.fill("")
+
     def keep_backup(self) -> None:
         folder = self.root / "backup"
         shutil.rmtree(folder, ignore_errors=True)

@@ -27,6 +27,7 @@ from tenure.api.run import Run
 from tenure.embedded.driver import DriverBusy, DriverLock
 from tenure.embedded.fleet import Fleet
 from tenure.engine import Apply, Publish, SetPolicy
+from tenure.facts import Entry
 from tenure.ledger import Code, Ledger, LedgerRefused
 from tenure.shell.custodian import SimulatedCustodian
 from tenure.shell.home import Home
@@ -79,6 +80,7 @@ class EmbeddedWorld:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.tally: Counter[str] = Counter()
+        self.trace: Callable[[Entry], None] | None = None
         self.at: Micros = 0
         self.clock = Clock(self._true)
         self.disk = Disk(self.tally)
@@ -183,6 +185,8 @@ class EmbeddedWorld:
             for link in self.driver.ledger.links(after=self.watch.seq):
                 self.watch.feed(link.body)
                 seen.count(link.entry, self.tally)
+                if self.trace is not None:
+                    self.trace(link.entry)
                 self.disk.known = (link.entry.seq, link.hash)
         except LedgerRefused as refused:
             self._refused(refused)

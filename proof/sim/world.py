@@ -15,11 +15,13 @@ no longer makes sense (its run was never submitted, its node is gone already) do
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Protocol
 
 from proof.sim.events import Event, Plan
+from tenure.facts import Entry
 from tenure.units import Micros
 
 HOMES = {
@@ -35,6 +37,9 @@ class World(Protocol):
     tally: Counter[str]
     """What really happened, by name: ``fault/KIND`` when a fault took effect (not when it was ordered), ``seen/WHAT`` for
     what Tenure did (``seen/start``, ``seen/cut``, ...; ``proof.sim.seen`` counts these from entries)."""
+
+    trace: Callable[[Entry], None] | None
+    """Told of every entry as the auditor reads it, if somebody wants to watch."""
 
     def advance(self, until: Micros) -> None:
         """Let time pass up to ``until``: timers fire, pods begin and end, whatever is due happens."""
