@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -71,7 +71,9 @@ def _one(seed: int, home: str, mode: str, hours: int) -> Played:
 
 def _many(args: argparse.Namespace) -> int:
     begun, total, failures = time.perf_counter(), Counter[str](), []
-    for number, played in enumerate(_played(args), start=1):
+    seeds = range(args.first, args.first + args.seeds)
+    playing = play_all(seeds, home=args.home, mode=args.mode, hours=args.hours, jobs=args.jobs)
+    for number, played in enumerate(playing, start=1):
         total.update(played.tally)
         total[f"world/{played.plan.home} {played.plan.mode}"] += 1
         if played.failed:
@@ -90,14 +92,13 @@ def _many(args: argparse.Namespace) -> int:
     return 1 if failures else 0
 
 
-def _played(args: argparse.Namespace) -> Iterator[Played]:
+def play_all(seeds: Iterable[int], *, home: str, mode: str, hours: int, jobs: int) -> Iterator[Played]:
     """Every seed, in order, whoever played it."""
-    seeds = range(args.first, args.first + args.seeds)
-    if args.jobs <= 1:
-        yield from (_one(seed, args.home, args.mode, args.hours) for seed in seeds)
+    if jobs <= 1:
+        yield from (_one(seed, home, mode, hours) for seed in seeds)
         return
-    with ProcessPoolExecutor(args.jobs) as pool:
-        futures = [pool.submit(_one, seed, args.home, args.mode, args.hours) for seed in seeds]
+    with ProcessPoolExecutor(jobs) as pool:
+        futures = [pool.submit(_one, seed, home, mode, hours) for seed in seeds]
         for future in futures:
             yield future.result()
 

@@ -29,7 +29,7 @@ def nodes(luck: Random) -> list[Node]:
 
 def policy(luck: Random) -> Policy:
     return Policy(
-        activation_lead=luck.choice(("0s", "5m", "15m")),
+        activation_lead=luck.choice(("1m", "5m", "15m")),
         budget_grace=luck.choice(("0s", "15m", "15m")),
         on_budget_shortage=luck.choice(("Resolve", "Resolve", "Resolve", "Coast")),
         lookahead=luck.choice(("15m", "1h")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from random import Random
+from typing import Any
 
 import msgspec
 
@@ -25,9 +26,9 @@ def generate(seed: int, *, home: str, mode: Mode = "safety", hours: int = 48) ->
         home=home,
         mode=mode,
         hours=hours,
-        policy=msgspec.to_builtins(fleets.policy(luck)),
-        nodes=tuple(msgspec.to_builtins(one) for one in machines),
-        budgets=tuple(msgspec.to_builtins(one) for one in fleets.budgets(luck)),
+        policy=manifest(fleets.policy(luck)),
+        nodes=tuple(manifest(one) for one in machines),
+        budgets=tuple(manifest(one) for one in fleets.budgets(luck)),
     )
     names = [one.metadata.name for one in machines]
     calendar = Calendar(luck, hours)
@@ -35,6 +36,12 @@ def generate(seed: int, *, home: str, mode: Mode = "safety", hours: int = 48) ->
     own = import_module(HOME_FAULTS[home])
     events += own.faults(luck, hours=hours, mode=mode, plan=plan, moment=calendar.moment)
     return msgspec.structs.replace(plan, events=tuple(sorted(events, key=lambda event: event.at)))
+
+
+def manifest(item: msgspec.Struct) -> dict[str, Any]:
+    """An object as a file has it."""
+    made: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(item))
+    return made
 
 
 class Calendar:
@@ -59,33 +66,33 @@ def _people(luck: Random, calendar: Calendar, hours: int) -> list[Event]:
     """Runs, mostly; some are canceled or resized, and budgets change under them."""
     out = []
     taste = [luck.random() for _ in range(4)]
-    times = sorted(calendar.moment() for _ in range(luck.choice((8, 12, 16, 20)) * hours // 48))
+    times = sorted(calendar.moment() for _ in range(luck.choice((6, 10, 14, 18)) * hours // 48))
     for index, at in enumerate(times):
         made = fleets.run_of(luck, f"r{index}")
         odd = luck.random() < 0.15  # declared one thing, takes another
         lasts = luck.choice((MINUTE, HOUR, 6 * HOUR)) if odd else 0
-        out.append(Event(at=at, kind="submit", object=msgspec.to_builtins(made), lasts=lasts, number=luck.randrange(4)))
+        out.append(Event(at=at, kind="submit", object=manifest(made), lasts=lasts, number=luck.randrange(4)))
         name, later = made.metadata.name, at + luck.choice((0, MINUTE, 20 * MINUTE, 3 * HOUR))
         if luck.random() < 0.15 * taste[0]:
             out.append(Event(at=later, kind="cancel", target=name, number=luck.randrange(4)))
             if luck.random() < 0.3:  # and the same name again
                 again = fleets.run_of(luck, name)
-                out.append(Event(at=later + luck.choice((0, HOUR)), kind="submit", object=msgspec.to_builtins(again)))
+                out.append(Event(at=later + luck.choice((0, HOUR)), kind="submit", object=manifest(again)))
         if made.spec.malleable is not None and luck.random() < taste[1]:
             shape = made.spec.malleable
             wide = luck.randrange(shape.min_total_gpus, shape.max_total_gpus + 1, shape.step_gpus)
             out.append(Event(at=later, kind="resize", target=name, number=wide))
     for _ in range(int(8 * taste[2])):
         owner = luck.choice(fleets.OWNERS)
-        made = msgspec.to_builtins(fleets.budget_of(luck, owner))
+        made = manifest(fleets.budget_of(luck, owner))
         out.append(Event(at=calendar.moment(), kind="budget", object=made, number=luck.randrange(4)))
     for _ in range(int(2 * taste[3])):
         at, owner = calendar.moment(), luck.choice(fleets.OWNERS)
         out.append(Event(at=at, kind="drop-budget", target=owner.removeprefix("org:")))
-        back = msgspec.to_builtins(fleets.budget_of(luck, owner))
+        back = manifest(fleets.budget_of(luck, owner))
         out.append(Event(at=at + luck.choice((MINUTE, 2 * HOUR)), kind="budget", object=back))
     if luck.random() < 0.2:
-        out.append(Event(at=calendar.moment(), kind="policy", object=msgspec.to_builtins(fleets.policy(luck))))
+        out.append(Event(at=calendar.moment(), kind="policy", object=manifest(fleets.policy(luck))))
     return out
 
 
