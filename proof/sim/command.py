@@ -37,7 +37,9 @@ def main(argv: list[str]) -> int:
 
 
 def _arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m proof sim", description="Whole systems in virtual time, with faults.")
+    parser = argparse.ArgumentParser(
+        prog="python -m proof sim", description="Whole systems in virtual time, with faults."
+    )
     parser.add_argument("--seeds", type=int, default=100, help="how many worlds (100)")
     parser.add_argument("--from", type=int, default=0, dest="first", metavar="K", help="the first seed (0)")
     parser.add_argument("--mode", choices=("safety", "liveness", "both"), default="both",
@@ -136,7 +138,9 @@ def _tell(played: Played, args: argparse.Namespace) -> None:
         print("    " + _line(event))
     if not args.no_shrink:
         print(f"  see it again:  python -m proof sim --events {file}")
-    print(f"  the whole seed: python -m proof sim --replay {plan.seed} --home {plan.home} --mode {plan.mode} --hours {plan.hours}")
+    print(
+        f"  the whole seed: python -m proof sim --replay {plan.seed} --home {plan.home} --mode {plan.mode} --hours {plan.hours}"
+    )
 
 
 def _show(what: Event | Entry) -> None:
