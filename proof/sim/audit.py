@@ -1,4 +1,4 @@
-"""The judge of an embedded world: the auditor at every entry, and at the end everything that can be asked of a ledger."""
+"""The judge of an embedded world: the auditor at every entry, and at the end all that can be asked of a ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command: seeds in, one table out; a failure is shrunk, written to a file, and told with the way to see it again."""
+"""The command: seeds in, one table out; a failure is shrunk, written to a file, and told with how to see it again."""
 
 from __future__ import annotations
 
@@ -138,9 +138,8 @@ def _tell(played: Played, args: argparse.Namespace) -> None:
         print("    " + _line(event))
     if not args.no_shrink:
         print(f"  see it again:  python -m proof sim --events {file}")
-    print(
-        f"  the whole seed: python -m proof sim --replay {plan.seed} --home {plan.home} --mode {plan.mode} --hours {plan.hours}"
-    )
+    options = f"--home {plan.home} --mode {plan.mode} --hours {plan.hours}"
+    print(f"  the whole seed: python -m proof sim --replay {plan.seed} {options}")
 
 
 def _show(what: Event | Entry) -> None:

@@ -207,7 +207,7 @@ class EmbeddedWorld:
             self._killed(0)
 
     def _wake_later(self) -> None:
-        """A real driver tries every second; here the tries come ever less often, since nothing else happens meanwhile."""
+        """A real driver tries every second; here ever less often, since nothing else happens meanwhile."""
         self._wait = min(2 * self._wait, MINUTE)
         self.later(self._wait, self._wake_driver)
 

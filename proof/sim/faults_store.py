@@ -1,4 +1,4 @@
-"""Faults of the ledger's file: what a disk, a kernel and a person with backups do to it. Only the embedded home has them."""
+"""Faults of the ledger's file: what a disk, a kernel and a person with backups do to it. Of the embedded home only."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""A plan from a seed. Each seed has its own taste: which kinds of things happen to it, and how often (swarm testing), since
-a world where everything happens at once hides what only shows when little does."""
+"""A plan from a seed.
+
+Each seed has its own taste: which kinds of things happen to it, and how often (swarm testing), since a world where
+everything happens at once hides what only shows when little does.
+"""
 
 from __future__ import annotations
 

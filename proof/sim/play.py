@@ -39,8 +39,8 @@ class Played(Struct, kw_only=True):
 
 
 def play(plan: Plan, *, watch: Callable[[Event | Entry], None] | None = None) -> Played:
-    """One world, from its beginning to its end or to the first thing that does not hold; ``watch`` is told of everything
-    that happens on the way."""
+    """One world, from its beginning to its end or to the first thing that does not hold; ``watch`` is told of all that
+    happens on the way."""
     tally: Counter[str] = Counter()
     step = AT_THE_END
     try:

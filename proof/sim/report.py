@@ -1,4 +1,4 @@
-"""The table at the end: what was played, what went wrong on purpose and how often it really did, and what Tenure did."""
+"""The table at the end: what was played, what went wrong on purpose and how often it did, and what Tenure did."""
 
 from __future__ import annotations
 

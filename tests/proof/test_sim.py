@@ -151,14 +151,18 @@ def _append(disk: Disk, ledger: Ledger) -> None:
     disk.known = (tx.head.seq, tx.head.hash)
 
 
+def _append_many(disk: Disk, ledger: Ledger) -> None:
+    for _ in range(2000):
+        _append(disk, ledger)
+
+
 @pytest.mark.parametrize("where", ["file", "anchor"])
 def test_a_full_disk_refuses_and_takes_again(disk: Disk, where: str) -> None:
     ledger = disk.open()
     _append(disk, ledger)
     disk.fill(where)
     with pytest.raises(LedgerRefused) as refused:
-        for _ in range(2000):
-            _append(disk, ledger)
+        _append_many(disk, ledger)
     assert refused.value.code is Code.DiskFull
     disk.fill("")
     _append(disk, disk.open())

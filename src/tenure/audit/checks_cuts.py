@@ -285,7 +285,7 @@ class CutWatch:
             yield _violation(subject, message, at=at, expected=earliest, found=moment(at), rule=LIVENESS)
 
     def _since(self, run: str, *, at: Instant, least: Micros = 0) -> str | None:
-        """From when on a run may be drawn, if not yet; ``least``: by somebody who gives it that much time at any rate."""
+        """From when on a run may be drawn, if not yet; ``least``: by who gives it that much time at any rate."""
         since, lead = self._books.run(run).running_since, parse_duration(self._books.policy.activation_lead)
         lead = max(least, lead)
         if since is None:

@@ -123,8 +123,8 @@ class Home:
     def _catch_up(self, tx: Writing) -> None:
         """Take in what others wrote.
 
-        A look that finds nothing writes nothing, and yet it is later now for this state. An entry of somebody whose clock
-        is behind must not be folded then: timers that it sets would be past already, and never fire.
+        A look that finds nothing writes nothing, and yet it is later now for this state. An entry of somebody whose
+        clock is behind must not be folded then: timers that it sets would be past already, and never fire.
         """
         ahead = False
         for entry in tx.since(self.seq):
@@ -157,8 +157,8 @@ class Home:
     def drive(self, *, now: Instant) -> None:
         """Let time pass up to ``now``: fire timers, look at pods, decide, until nothing changes.
 
-        The fleet's time never runs back: where a clock was set back it stands until the clock has caught up, and what is
-        due by it, or was decided by somebody whose clock is ahead, is done now and not an hour later.
+        The fleet's time never runs back: where a clock was set back it stands until the clock has caught up, and what
+        is due by it, or was decided by somebody whose clock is ahead, is done now and not an hour later.
         """
         self._catch_up_alone()
         now = max(now, self.state.now)
