@@ -56,7 +56,7 @@ class World(Protocol):
 
     def finish(self) -> list[str]:
         """The end: faults that are not for good stop, work ends, everybody who can run must have run; then the ledger
-        verifies, a rebuilt engine equals the live one, and one more pass writes nothing. Sentences on what is not so."""
+        verifies, a rebuilt engine equals the live one, and one more pass writes nothing. Sentences on what is not."""
         ...
 
     def close(self) -> None:
