@@ -32,7 +32,7 @@ def main(argv: list[str]) -> int:
         plan = msgspec.json.decode(args.events.read_bytes(), type=Plan)
         return _replay(plan, args)
     if args.replay is not None:
-        return _replay(_plan(args.replay, args.home, args.mode, args.hours), args)
+        return _replay(_plan(args.replay, args.home, args.mode, args.hours, args.wild), args)
     return _many(args)
 
 
@@ -51,21 +51,24 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, default=Path("."), help="where failures are written (here)")
     parser.add_argument("--replay", type=int, metavar="SEED", help="one seed alone, told step by step")
     parser.add_argument("--events", type=Path, metavar="FILE", help="a list of events that was written for a failure")
+    parser.add_argument(
+        "--wild", action="store_true", help="policies without notice and patience: everybody cuts everybody"
+    )
     parser.add_argument("--trace", action="store_true", help="with --replay or --events: every event and every entry")
     parser.add_argument("--no-shrink", action="store_true", help="leave the list of events as long as it is")
     return parser
 
 
-def _plan(seed: int, home: str, mode: str, hours: int) -> Plan:
+def _plan(seed: int, home: str, mode: str, hours: int, wild: bool) -> Plan:
     """The world of a seed, given what was asked for."""
     if home == "both":
         home = "cluster" if seed % CLUSTER_SHARE == CLUSTER_SHARE - 1 and "cluster" in homes() else "embedded"
     which: Mode = "liveness" if mode == "liveness" or (mode == "both" and seed % 2) else "safety"
-    return generate(seed, home=home, mode=which, hours=hours)
+    return generate(seed, home=home, mode=which, hours=hours, wild=wild)
 
 
-def _one(seed: int, home: str, mode: str, hours: int) -> Played:
-    return play(_plan(seed, home, mode, hours))
+def _one(seed: int, home: str, mode: str, hours: int, wild: bool) -> Played:
+    return play(_plan(seed, home, mode, hours, wild))
 
 
 # -- many seeds --
@@ -74,7 +77,7 @@ def _one(seed: int, home: str, mode: str, hours: int) -> Played:
 def _many(args: argparse.Namespace) -> int:
     begun, total, failures = time.perf_counter(), Counter[str](), []
     seeds = range(args.first, args.first + args.seeds)
-    playing = play_all(seeds, home=args.home, mode=args.mode, hours=args.hours, jobs=args.jobs)
+    playing = play_all(seeds, home=args.home, mode=args.mode, hours=args.hours, jobs=args.jobs, wild=args.wild)
     for number, played in enumerate(playing, start=1):
         total.update(played.tally)
         total[f"world/{played.plan.home} {played.plan.mode}"] += 1
@@ -94,13 +97,15 @@ def _many(args: argparse.Namespace) -> int:
     return 1 if failures else 0
 
 
-def play_all(seeds: Iterable[int], *, home: str, mode: str, hours: int, jobs: int) -> Iterator[Played]:
+def play_all(
+    seeds: Iterable[int], *, home: str, mode: str, hours: int, jobs: int, wild: bool = False
+) -> Iterator[Played]:
     """Every seed, in order, whoever played it."""
     if jobs <= 1:
-        yield from (_one(seed, home, mode, hours) for seed in seeds)
+        yield from (_one(seed, home, mode, hours, wild) for seed in seeds)
         return
     with ProcessPoolExecutor(jobs) as pool:
-        futures = [pool.submit(_one, seed, home, mode, hours) for seed in seeds]
+        futures = [pool.submit(_one, seed, home, mode, hours, wild) for seed in seeds]
         for future in futures:
             yield future.result()
 
@@ -138,7 +143,7 @@ def _tell(played: Played, args: argparse.Namespace) -> None:
         print("    " + _line(event))
     if not args.no_shrink:
         print(f"  see it again:  python -m proof sim --events {file}")
-    options = f"--home {plan.home} --mode {plan.mode} --hours {plan.hours}"
+    options = f"--home {plan.home} --mode {plan.mode} --hours {plan.hours}{' --wild' if args.wild else ''}"
     print(f"  the whole seed: python -m proof sim --replay {plan.seed} {options}")
 
 

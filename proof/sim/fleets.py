@@ -27,14 +27,15 @@ def nodes(luck: Random) -> list[Node]:
     return out
 
 
-def policy(luck: Random) -> Policy:
+def policy(luck: Random, *, wild: bool = False) -> Policy:
+    """``wild``: with no notice before cuts, and no patience before them, so that everybody cuts everybody."""
     return Policy(
-        activation_lead=luck.choice(("1m", "5m", "15m")),
+        activation_lead=luck.choice(("0s", "0s", "1m") if wild else ("1m", "5m", "15m")),
         budget_grace=luck.choice(("0s", "15m", "15m")),
         on_budget_shortage=luck.choice(("Resolve", "Resolve", "Resolve", "Coast")),
         lookahead=luck.choice(("15m", "1h")),
         grow_interval=luck.choice(("1m", "10m")),
-        patience=luck.choice(("0s", "2h", "8h", "24h")),
+        patience=luck.choice(("0s", "0s", "1h") if wild else ("2h", "8h", "24h")),
         unready_is_failure=luck.random() < 0.3,
         unready_debounce=luck.choice(("1m", "5m")),
         bind_delay=luck.choice(("0s", "5s", "40s")),

@@ -20,7 +20,7 @@ HOME_FAULTS = {"embedded": "proof.sim.faults_store", "cluster": "proof.sim.fault
 """Modules with the faults that only one home has: ``KINDS`` and ``faults(luck, hours=, mode=, plan=)``."""
 
 
-def generate(seed: int, *, home: str, mode: Mode = "safety", hours: int = 48) -> Plan:
+def generate(seed: int, *, home: str, mode: Mode = "safety", hours: int = 48, wild: bool = False) -> Plan:
     """The plan of a seed: always the same."""
     luck = Random(f"{home} {mode} {hours} {seed}")
     machines = fleets.nodes(luck)
@@ -29,7 +29,7 @@ def generate(seed: int, *, home: str, mode: Mode = "safety", hours: int = 48) ->
         home=home,
         mode=mode,
         hours=hours,
-        policy=manifest(fleets.policy(luck)),
+        policy=manifest(fleets.policy(luck, wild=wild)),
         nodes=tuple(manifest(one) for one in machines),
         budgets=tuple(manifest(one) for one in fleets.budgets(luck)),
     )
