@@ -24,6 +24,7 @@ from tenure.api.budget import Budget
 from tenure.api.core import Node
 from tenure.api.policy import Policy
 from tenure.api.run import Run
+from tenure.draw import Intent
 from tenure.embedded.driver import DriverBusy, DriverLock
 from tenure.embedded.fleet import Fleet
 from tenure.engine import Apply, Publish, SetPolicy
@@ -61,6 +62,18 @@ class Driver:
         self.stack.close()
 
 
+class Custodian(SimulatedCustodian):
+    """One who may be away: then there is no answer, and the draw waits."""
+
+    def __init__(self, tally: Counter[str]) -> None:
+        super().__init__("sim")
+        self.tally, self.away = tally, 0
+
+    def answer(self, intent: Intent) -> str | None:
+        self.tally["fault/custodian-away"] += self.away > 0
+        return None if self.away else super().answer(intent)
+
+
 class Desk(Fleet):
     """The process that people use, with a clock of the simulation."""
 
@@ -82,7 +95,7 @@ class EmbeddedWorld:
         self.at: Micros = 0
         self.clock = Clock(self._true)
         self.disk = Disk(self.tally)
-        self.custodian = SimulatedCustodian("sim")
+        self.custodian = Custodian(self.tally)
         self.watch = audit.Watch(self.tally)
         self.reality = Reality([msgspec.convert(one, Node) for one in plan.nodes], self.tally)
         self.driver: Driver | None = None
@@ -441,6 +454,14 @@ class EmbeddedWorld:
                 self.second = None
 
         self.later(event.lasts, over)
+
+    def _do_custodian_away(self, event: Event) -> None:
+        self.custodian.away += 1
+        self.later(event.lasts, self._custodian_back)
+
+    def _custodian_back(self) -> None:
+        self.custodian.away -= 1
+        self._settle()  # a real driver asks ten times a second
 
     # -- the disk --
 

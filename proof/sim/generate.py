@@ -118,6 +118,9 @@ def faults(luck: Random, nodes: list[str], calendar: Calendar, mode: Mode) -> li
         kind = luck.choice(("node-fail", "node-unready", "node-cordon", "node-lie"))
         dead = fault(luck, kind, [luck.choice(nodes)], calendar.moment() // 2)
         out.append(msgspec.structs.replace(dead, lasts=FOR_GOOD))
+        if luck.random() < 0.5:  # and one tenant's money is gone
+            owner = luck.choice(fleets.OWNERS).removeprefix("org:")
+            out.append(Event(at=calendar.end, kind="drop-budget", target=owner))
     return out
 
 
