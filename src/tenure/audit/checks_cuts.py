@@ -265,9 +265,15 @@ class CutWatch:
             held.setdefault(one.lease.run_key, []).append(one.lease)
         for token in intent.tokens:
             yield from self._token(subject, token, held.get(token.id, []), at=at)
-        could = {run for run in held if self._since(run, at=at, least=SECOND) is None}
-        could -= {token.id for token in intent.tokens}
-        draw.left_out = {run: [lease.key for lease in held[run]] for run in sorted(could)}
+        out = {
+            run: self._not_spoken_for(subject, held[run])
+            for run in sorted(held.keys() - {one.id for one in intent.tokens})
+        }
+        draw.left_out = {
+            run: [lease.key for lease in leases]
+            for run, leases in out.items()
+            if leases and self._since(run, at=at, least=SECOND) is None
+        }
 
     def _token(self, subject: str, token: Token, held: list[Lease], *, at: Instant) -> Iterator[Violation]:
         run = self._books.run(token.id).run
@@ -303,6 +309,14 @@ class CutWatch:
         if reservation is None:
             return holdings
         return (one for one in holdings if self._is_near(one, reservation))
+
+    def _not_spoken_for(self, subject: str, leases: list[Lease]) -> list[Lease]:
+        """Those that are in scope also if somebody had a claim on their nodes until this very entry."""
+        one = self._reservation(subject)
+        if one is None:
+            return leases
+        run, until = one.run_key, one.plan.until
+        return [lease for lease in leases if not self._waiting.was_older_on(lease.node, run, until=until)]
 
     def _is_near(self, one: Holding, reservation: Reservation) -> bool:
         mine, theirs = (self._books.run(key).run for key in (reservation.run_key, one.lease.run_key))

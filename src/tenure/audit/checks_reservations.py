@@ -113,6 +113,9 @@ class ReservationWatch:
         self._served: dict[str, dict[Pot, Claim]] = {}
         """By run, what was held for those whom the last entry that did so started from Active."""
         self._served_by = 0
+        self._withdrawn: dict[Pot, list[Claim]] = {}
+        """Claims that the last entry that did so withdrew, or made anew elsewhere."""
+        self._withdrawn_by = 0
         self._activated: dict[str, int] = {}
         """By run, the entry from which on its start was held for it; until it waits again."""
 
@@ -146,7 +149,10 @@ class ReservationWatch:
 
     def _withdraw(self, one: Reservation) -> dict[Pot, Claim]:
         claims = {pot: self._claims[pot].pop(one.run_key) for pot in _takes(one)}
-        for pot in claims:
+        if self._withdrawn_by != self._books.entry:
+            self._withdrawn, self._withdrawn_by = {}, self._books.entry
+        for pot, claim in claims.items():
+            self._withdrawn.setdefault(pot, []).append(claim)
             if not self._claims[pot]:
                 del self._claims[pot]
         return claims
@@ -175,8 +181,15 @@ class ReservationWatch:
 
     def older_on(self, node: str, run: str, *, until: Instant | None) -> bool:
         """Whether somebody who was promised a start before this run claims GPUs of a node, from before it is over."""
+        return self._is_older(self._claims.get(("node", node), {}).values(), run, until=until)
+
+    def was_older_on(self, node: str, run: str, *, until: Instant | None) -> bool:
+        """The same of claims that the last entry withdrew: it may have decided before it did that."""
+        gone = self._withdrawn if self._withdrawn_by == self._books.entry else {}
+        return self._is_older(gone.get(("node", node), ()), run, until=until)
+
+    def _is_older(self, claims: Iterable[Claim], run: str, *, until: Instant | None) -> bool:
         rank, end = self._rank(run), FOREVER if until is None else until
-        claims = self._claims.get(("node", node), {}).values()
         return any(claim.order < rank and claim.start < end for claim in claims)
 
     def starts(self, run: str) -> None:
