@@ -10,7 +10,7 @@ from proof.sim.liveness import left_waiting, still_busy
 from tenure.audit import Auditor, Violation, settled_pass_wrote
 from tenure.audit.invariants import LIMITS
 from tenure.engine import State, Tick, dump, load, step
-from tenure.facts import Entry, decode_entry
+from tenure.facts import Entry, Reserved, Resolved, decode_entry
 from tenure.shell.home import Home, fold_entry
 from tenure.units import DAY, MINUTE, SECOND, Instant, Micros, parse_duration, parse_time
 
@@ -34,6 +34,7 @@ class Watch:
         self.tally = tally
         self.seq = 0
         self.entries: list[Entry] = []
+        self._cut_for: set[str] = set()
         self._found: list[Violation] = []
         self._away: list[tuple[Instant, Instant]] = []
         """When nobody drove though something was due: what ran out then was overdrawn, and that is no fault of ours."""
@@ -43,6 +44,18 @@ class Watch:
         entry = decode_entry(body)
         self.entries.append(entry)
         self.seq = entry.seq
+        self._in_vain(entry)
+
+    def _in_vain(self, entry: Entry) -> None:
+        """Count activations for which others were cut, and which came to nothing: no rule of SPEC 13, and yet a loss."""
+        for fact in entry.facts:
+            if isinstance(fact, Resolved) and fact.trigger == "Activation" and fact.cuts:
+                self._cut_for.add(fact.subject.removeprefix("Reservation/"))
+            elif isinstance(fact, Reserved) and fact.reservation.state != "Active":
+                one = fact.reservation
+                if one.key in self._cut_for and one.state in ("Pending", "Blocked"):
+                    self.tally["seen/activation that cut others in vain"] += 1
+                self._cut_for.discard(one.key)
 
     def woken(self, due: Instant | None, now: Instant) -> None:
         """Somebody drives at ``now`` what was ``due``."""
