@@ -47,7 +47,7 @@ class Watch:
         self._in_vain(entry)
 
     def _in_vain(self, entry: Entry) -> None:
-        """Count activations for which others were cut, and which came to nothing: no rule forbids it, and yet a loss."""
+        """Count activations for which others were cut, and which came to nothing: no rule forbids it, and yet."""
         for fact in entry.facts:
             if isinstance(fact, Resolved) and fact.trigger == "Activation" and fact.cuts:
                 self._cut_for.add(fact.subject.removeprefix("Reservation/"))

@@ -26,7 +26,7 @@ REGRESSIONS = sorted((Path(__file__).parent / "sim").glob("*.json"))
 STILL_OPEN = sorted((Path(__file__).parents[2] / "proof/sim/open").glob("*.json"))
 CI_SEEDS = 1000
 OPEN = ("I8-reservation-not-delayed is delayed by work admitted after it",)
-"""What is known and not fixed yet (``proof/sim/open/README.md``): it may be met, rarely. Empty this when it is fixed."""
+"""What is known and not fixed yet (``proof/sim/open``): it may be met, rarely. Empty this when it is fixed."""
 RARELY = CI_SEEDS // 50
 SEEN = (
     "seen/lease opened: Start", "seen/lease opened: Swap", "seen/lease opened: Grow", "seen/lease opened: Refund",
