@@ -37,7 +37,7 @@ from tenure.audit.redraw import intent_faults, result_faults
 from tenure.audit.report import Value, Violation, listed, moment
 from tenure.draw import Intent, Token
 from tenure.facts import Cut, CutKind, Froze, Lease, Published, Reservation, Resolved
-from tenure.units import Instant, format_time, parse_duration, parse_time
+from tenure.units import SECOND, Instant, Micros, format_time, parse_duration, parse_time
 
 STEPS: tuple[CutKind, ...] = ("Reclaim", "Overstay", "DropSpare", "Shrink", "Lottery")
 """The kinds of cuts, in the order in which the resolver takes them."""
@@ -265,8 +265,15 @@ class CutWatch:
             held.setdefault(one.lease.run_key, []).append(one.lease)
         for token in intent.tokens:
             yield from self._token(subject, token, held.get(token.id, []), at=at)
-        could = {run for run in held if self._since(run, at=at) is None} - {token.id for token in intent.tokens}
-        draw.left_out = {run: [lease.key for lease in held[run]] for run in sorted(could)}
+        out = {
+            run: self._not_spoken_for(subject, held[run])
+            for run in sorted(held.keys() - {one.id for one in intent.tokens})
+        }
+        draw.left_out = {
+            run: [lease.key for lease in leases]
+            for run, leases in out.items()
+            if leases and self._since(run, at=at, least=SECOND) is None
+        }
 
     def _token(self, subject: str, token: Token, held: list[Lease], *, at: Instant) -> Iterator[Violation]:
         run = self._books.run(token.id).run
@@ -283,9 +290,10 @@ class CutWatch:
             message = f"has a token of {token.id} before it has run for {self._books.policy.activation_lead}"
             yield _violation(subject, message, at=at, expected=earliest, found=moment(at), rule=LIVENESS)
 
-    def _since(self, run: str, *, at: Instant) -> str | None:
-        """From when on a run may be drawn, if not yet."""
+    def _since(self, run: str, *, at: Instant, least: Micros = 0) -> str | None:
+        """From when on a run may be drawn, if not yet; ``least``: by who gives it that much time at any rate."""
         since, lead = self._books.run(run).running_since, parse_duration(self._books.policy.activation_lead)
+        lead = max(least, lead)
         if since is None:
             return "a running run"
         return None if at - since >= lead else f"{moment(since + lead)} or later"
@@ -303,6 +311,14 @@ class CutWatch:
         if reservation is None:
             return holdings
         return (one for one in holdings if self._is_near(one, reservation))
+
+    def _not_spoken_for(self, subject: str, leases: list[Lease]) -> list[Lease]:
+        """Those that are in scope also if somebody had a claim on their nodes until this very entry."""
+        one = self._reservation(subject)
+        if one is None:
+            return leases
+        run, until = one.run_key, one.plan.until
+        return [lease for lease in leases if not self._waiting.was_older_on(lease.node, run, until=until)]
 
     def _is_near(self, one: Holding, reservation: Reservation) -> bool:
         mine, theirs = (self._books.run(key).run for key in (reservation.run_key, one.lease.run_key))

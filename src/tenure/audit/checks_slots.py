@@ -76,9 +76,16 @@ def _unused(books: Books, key: SlotKey, slot: Slot, *, at: Instant) -> Iterator[
         held = listed([*slot.holders, *slot.borrowers])
         yield _violation(CAPACITY, key, "is held on a failed node", at=at, expected="no lease", found=held)
     for lease in _working(books, slot):
-        if not any(_belong(lease, books.pods[pod].pod) for pod in slot.pods):
+        if not any(_belong(lease, books.pods[pod].pod) for pod in slot.pods) and not _is_leaving(books, lease):
             message = f"is held by {lease.key}, and no pod of its run is there"
             yield _violation(PODS, key, message, at=at, expected=f"a pod of {lease.run_key}", found=listed(slot.pods))
+
+
+def _is_leaving(books: Books, lease: Lease) -> bool:
+    """Whether a lease was asked to end, and some of its pods are there: it closes when the last has left."""
+    slots = (books.slots.get((lease.node, ordinal)) for ordinal in lease.gpus)
+    pods = (books.pods[pod].pod for slot in slots if slot for pod in slot.pods)
+    return bool(books.leases[lease.key].ending) and any(_belong(lease, pod) for pod in pods)
 
 
 def _working(books: Books, slot: Slot) -> list[Lease]:
