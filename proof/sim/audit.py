@@ -1,0 +1,110 @@
+"""The judge of an embedded world: the auditor at every entry, and at the end everything that can be asked of a ledger."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from proof.sim.liveness import left_waiting, still_busy
+from tenure.audit import Auditor, Violation, settled_pass_wrote
+from tenure.audit.invariants import LIMITS
+from tenure.engine import State, Tick, dump, load, step
+from tenure.facts import Entry, decode_entry
+from tenure.shell.home import Home, fold_entry
+from tenure.units import DAY, MINUTE, SECOND, Instant, Micros
+
+if TYPE_CHECKING:
+    from proof.sim.embedded import EmbeddedWorld
+
+LATE: Micros = 30 * SECOND
+"""A driver that comes later than this to what is due was away, or its clock had jumped."""
+QUIET = 60
+"""Days that the end may take until everything is over: a backlog on little money takes long."""
+
+
+class Watch:
+    """An auditor beside a ledger."""
+
+    def __init__(self, tally: Counter[str]) -> None:
+        self.auditor = Auditor()
+        self.tally = tally
+        self.seq = 0
+        self.entries: list[Entry] = []
+        self._found: list[Violation] = []
+        self._away: list[tuple[Instant, Instant]] = []
+        """When nobody drove though something was due: what ran out then was overdrawn, and that is no fault of ours."""
+
+    def feed(self, body: bytes) -> None:
+        self._found += self.auditor.feed_raw(body)
+        entry = decode_entry(body)
+        self.entries.append(entry)
+        self.seq = entry.seq
+
+    def woken(self, due: Instant | None, now: Instant) -> None:
+        """Somebody drives at ``now`` what was ``due``."""
+        if due is not None and now - due > LATE:
+            self._away.append((due, now + MINUTE))
+
+    def violations(self, home: Home | None, now: Instant | None) -> list[str]:
+        found, self._found = self._found, []
+        if home is not None and now is not None:
+            found += self.auditor.check(max(now, home.state.now), settled=True)
+        kept = [one for one in found if not self._excused(one)]
+        self.tally["seen/overdrawn while nobody drove"] += len(found) - len(kept)
+        return [one.sentence() for one in kept]
+
+    def _excused(self, one: Violation) -> bool:
+        return one.invariant == LIMITS.name and any(due <= one.at <= until for due, until in self._away)
+
+
+def finish(world: EmbeddedWorld) -> list[str]:
+    """Let everything end, then ask everything."""
+    found = _quiet(world) + world.violations()
+    driver = world.driver
+    if driver is None:
+        return [*found, "I12-liveness: nobody drives any more"]
+    home, now = driver.home, driver.clock.now()
+    found += still_busy(home.state)
+    found += left_waiting(home.state, world.watch.auditor.charges(now), now=now)
+    found += [str(one) for one in driver.ledger.verify().findings]
+    found += [one.sentence() for one in world.watch.auditor.recheck(world.watch.entries, now=now)]
+    found += _one_more_pass(world, home, now)
+    found += _rebuilt(world, home, now)
+    return found
+
+
+def _quiet(world: EmbeddedWorld) -> list[str]:
+    for _ in range(QUIET):
+        world.advance(world.at + DAY)
+        found = world.violations()
+        if found:
+            return found
+        if world.driver is not None and world.driver.home.next_wake() is None:
+            break
+    return []
+
+
+def _one_more_pass(world: EmbeddedWorld, home: Home, now: Instant) -> list[str]:
+    facts = [fact for outcome in home.handle(Tick(), now=now) for fact in outcome.facts]
+    world._read()
+    return [one.sentence() for one in settled_pass_wrote(facts, at=now)]
+
+
+def _rebuilt(world: EmbeddedWorld, home: Home, now: Instant) -> list[str]:
+    """The live engine has been through crashes and images; one that reads every entry must be the same."""
+    out = []
+    folded = State(home.store.fleet)
+    for entry in world.watch.entries:
+        fold_entry(folded, entry)
+    if dump(folded) != dump(home.state):
+        out.append("the engine that is rebuilt from all entries is not the live one")
+    again = load(dump(home.state))
+    if dump(again) != dump(home.state):
+        out.append("the engine that is loaded from its image is not the live one")
+    outcome = step(again, Tick(), now=max(now, again.now))
+    out += [one.sentence() for one in settled_pass_wrote(outcome.facts, at=now)]
+    if world.desk is not None:
+        world.desk.home.handle(now=now)
+        if dump(world.desk.home.state) != dump(home.state):
+            out.append("two processes that read the same ledger have different states")
+    return out
