@@ -24,7 +24,7 @@ from tenure.kube.marks import LABEL_ATTEMPT
 from tenure.kube.resources import NODES, PODS, RUNS, SERVICES
 from tenure.kube.translate import requested
 from tenure.testing import FENCE
-from tenure.units import SECOND, Instant, Micros, format_time, parse_duration
+from tenure.units import HOUR, SECOND, Instant, Micros, format_time, parse_duration
 
 GPU = "nvidia.com/gpu"
 _encode = msgspec.json.Encoder().encode
@@ -71,6 +71,7 @@ class Machines:
         """Runs whose pods cannot be started."""
         self.bind_delay, self.stop_delay = 0.0, 0.0
         self.found: list[str] = []
+        self.hurried = False
         self._began: dict[tuple[str, str, str], Instant] = {}
         self._due: dict[str, Any] = {}
         shelf = server.shelf(PODS)
@@ -154,7 +155,9 @@ class Machines:
             return self.lengths[run]
         item = self.server.get(RUNS, run)
         said = None if item is None else ((item["spec"].get("runtime") or {}).get("expectedDuration") or item["spec"].get("expectedDuration"))
-        return None if said is None else parse_duration(said)
+        if said is None:
+            return HOUR if self.hurried else None
+        return parse_duration(said)
 
     def end(self, node: str, key: str, code: int) -> None:
         """A pod's processes end by themselves."""
@@ -229,6 +232,18 @@ class Machines:
                 self.server.handle("DELETE", PODS.path(*key.split("/")), {}, b'{"gracePeriodSeconds":0}')
         return count
 
+    def excuse(self, name: str) -> None:
+        """Whatever is on a machine may be taken for dead: two live copies are a risk that the policy accepts."""
+        for one in self.all[name].alive.values():
+            one.excused = True
+
+    def hurry(self) -> None:
+        """Whatever runs, and will run, ends within the hour if it does not say when it ends."""
+        self.hurried = True
+        for node, one in list(self.running()):
+            if one.ends is None:
+                one.ends = self.loop.call_later(3600.0, self.end, node, one.key, 0)
+
     def show(self, name: str, troubles: set[str], gpus: int | None) -> None:
         """Write what the node controller, its kubelet and people say about a machine."""
         node = self.server.get(NODES, name)
@@ -263,6 +278,11 @@ class Machines:
                 if owners and all(one["uid"] not in uids for one in owners) and "deletionTimestamp" not in item["metadata"]:
                     meta = item["metadata"]
                     self.server.handle("DELETE", resource.path(meta["namespace"], meta["name"]), {})
+
+    def run_of(self, key: str) -> str:
+        """The run of a pod that has an object."""
+        pod = self.server.get(PODS, key)
+        return "" if pod is None else self._run(pod)
 
     def _run(self, pod: Object) -> str:
         return f"{pod['metadata']['namespace']}/{pod['metadata']['labels'].get(LABEL_RUN, '')}"

@@ -16,7 +16,6 @@ from typing import Any
 
 from proof.sim.api_client import VirtualClient
 from proof.sim.loop import Killed, VirtualIO, VirtualLoop
-from tenure.facts import Entry
 from tenure.kube.elect import Elector
 from tenure.kube.errors import ApiError
 from tenure.kube.operator import LINGER_SECONDS, Chore, Operator, Options
@@ -66,16 +65,16 @@ class Process:
         failed: Callable[[str], None],
         archive: Path | None = None,
         keep: Micros | None = None,
-        watch: Callable[[Entry], None] = lambda entry: None,
+        turning: Callable[[Operator, Instant], None] = lambda operator, now: None,
     ) -> None:
         self.loop, self.client, self.folder, self.name, self.now = loop, client, folder, name, now
-        self._failed, self._archive, self._keep, self._watch = failed, archive, keep, watch
+        self._failed, self._archive, self._keep, self._turning = failed, archive, keep, turning
         self.io = VirtualIO(loop)
         self.operator: Operator | None = None
         self.store: KubeStore | None = None
         self.elector: Elector | None = None
-        self.sure = False
-        """Believes to lead, whatever the election says."""
+        self.sure = 0
+        """How many reasons it has to believe that it leads, whatever the election says."""
         self.paused = False
         self.dies: Callable[[], None] = self.kill
         """What is done when it dies of its own writing."""
@@ -96,7 +95,7 @@ class Process:
 
     @property
     def leading(self) -> bool:
-        return not self.dead and (self.sure or (self.elector is not None and self.elector.leading.is_set()))
+        return not self.dead and (bool(self.sure) or (self.elector is not None and self.elector.leading.is_set()))
 
     # --- what others do to it -------------------------------------------------------------------------------------
 
@@ -115,7 +114,13 @@ class Process:
         if not journal:
             self._lose = True
 
+    def stop(self, stopped: Callable[[], None]) -> None:
+        """End in good order: write down what was decided, and let go."""
+        self._stopping = stopped
+        self.wake()
+
     _lose = False
+    _stopping: Callable[[], None] | None = None
 
     def _bury(self) -> None:
         if self.store is not None:
@@ -208,6 +213,14 @@ class Process:
                 return RETRY
             return 0.0
         self.operator.bell._rung.clear()
+        if self._stopping is not None:
+            self.operator.finish()
+            stopped, self._stopping = self._stopping, None
+            self.io.kill()
+            stopped()
+            return 0.0
+        if self.leading:
+            self._turning(self.operator, self.now())
         pause = self.operator.once()
         return pause if self.leading else STANDBY
 
@@ -219,7 +232,7 @@ class Process:
         custodian = SimulatedCustodian(SECRET)
         operator = self.operator = Operator(
             self.io, self.client, self.store, options=OPTIONS, custodians=[custodian], now=self.now,  # type: ignore[arg-type]
-            ticks=self.loop.time, roots=[(custodian.beacon, custodian.root)], report=self._say, watch=self._watch,
+            ticks=self.loop.time, roots=[(custodian.beacon, custodian.root)], report=self._say,
         )  # fmt: skip
         operator.bell._rung = _Rung(self.wake)  # type: ignore[assignment]
         caches = operator.caches.values()
