@@ -10,14 +10,14 @@ from tenure.facts import Closed, Opened
 from tenure.kube.marks import FINALIZER, FLEET
 from tenure.kube.resources import ELECTION_LEASES, LEASES, LEDGER_ENTRIES, PODS, RESERVATIONS, RUNS
 from tenure.shell.home import fold_entry
-from tenure.units import DAY, HOUR, MINUTE
+from tenure.units import HOUR, MINUTE
 
 if TYPE_CHECKING:
     from proof.sim.cluster import ClusterWorld
     from tenure.kube.operator import Operator
 
-QUIET = 60
-"""Days that the end may take."""
+QUIET = 240
+"""Quarters of a day that the end may take."""
 
 
 def finish(world: ClusterWorld) -> list[str]:
@@ -43,12 +43,14 @@ def finish(world: ClusterWorld) -> list[str]:
 
 def _quiet(world: ClusterWorld) -> list[str]:
     for _ in range(QUIET):
-        world.advance(world.at + DAY)
+        world.advance(world.at + 6 * HOUR)
         found = world.violations()
         if found:
             return found
         operator = world.processes[world.leader].operator
-        if operator is not None and operator.begun and operator.home.next_wake() is None and operator.desk.idle:
+        if operator is None or not operator.begun or any(world.machines.running()):
+            continue
+        if operator.home.next_wake() is None and operator.desk.idle:
             break
     return []
 

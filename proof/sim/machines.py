@@ -27,6 +27,8 @@ from tenure.testing import FENCE
 from tenure.units import HOUR, SECOND, Instant, Micros, format_time, parse_duration
 
 GPU = "nvidia.com/gpu"
+BEAT = 1.0
+"""Kubelets look once in so many seconds, all at the same time: what happens together is decided on together."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -92,8 +94,8 @@ class Machines:
     def look(self, key: str, seconds: float | None = None) -> None:
         """Have the kubelet of a pod look at it, soon."""
         if key not in self._due:
-            delay = self.luck.choice((0.01, 0.1, 1.0)) if seconds is None else seconds
-            self._due[key] = self.loop.call_later(delay, self._sync, key)
+            wait = BEAT - self.loop.time() % BEAT if seconds is None else seconds
+            self._due[key] = self.loop.call_later(wait, self._sync, key)
 
     def _sync(self, key: str) -> None:
         self._due.pop(key, None)

@@ -28,10 +28,10 @@ from tenure.units import HOUR, Instant, Micros
 
 FLEET = "simulated-fleet"
 SECRET = "simulated"
-RENEW, DURATION = 300.0, 1200.0
-LOOK, STANDBY, RETRY = 600.0, 600.0, 30.0
+RENEW, DURATION = 600.0, 1800.0
+LOOK, STANDBY, RETRY = 1800.0, 1800.0, 30.0
 RETENTION = 600.0
-OPTIONS = Options(simulated=True, watch_seconds=1800, look=LOOK)
+OPTIONS = Options(simulated=True, watch_seconds=7200, look=LOOK)
 
 
 class _Rung:
