@@ -66,7 +66,7 @@ class ClusterWorld:
         self.troubles: dict[str, dict[int, tuple[str, int]]] = {}
         """What is wrong with each node, under a number of its own."""
         self._number = 0
-        self._keep = HOUR * 6 if plan.seed % 3 == 0 else None
+        self.keep = HOUR * 6 if plan.seed % 3 == 0 else None
         self._policy: Object = {}
         with self.loop.entered():
             self._furnish()
@@ -119,8 +119,8 @@ class ClusterWorld:
         wire.mortal = None
         process = Process(
             self.loop, VirtualClient(wire, self.server), folder, f"operator-{number}-{self._number}",
-            now=self.clocks[number].now, failed=self.judge.failed, keep=self._keep,
-            archive=self.folder / "archive" if self._keep is not None else None, turning=self.judge.turning,
+            now=self.clocks[number].now, failed=self.judge.failed, keep=self.keep,
+            archive=self.folder / "archive" if self.keep is not None else None, turning=self.judge.turning,
         )  # fmt: skip
         wire.process = process
         return process

@@ -74,8 +74,8 @@ def faults(luck: Random, *, hours: int, mode: Mode, plan: Plan) -> list[Event]:
 
 def _fault(luck: Random, kind: str, hours: int) -> Event:
     at = luck.randrange(hours * HOUR * 9 // 10)
-    lasts: Micros = luck.choice((30 * SECOND, 5 * MINUTE, 40 * MINUTE))
-    number, target = luck.choice((5, 20, 50, 100)), luck.choice(("", "0", "1"))
+    lasts: Micros = luck.choice((10 * SECOND, MINUTE, 5 * MINUTE))
+    number, target = 100 if lasts <= MINUTE else luck.choice((5, 20, 50)), luck.choice(("", "", "0", "1"))
     if kind in _LONG:
         lasts, number = luck.choice((HOUR, 4 * HOUR)), luck.choice((20, 100))
     elif kind == "leader-paused":
