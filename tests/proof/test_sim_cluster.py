@@ -50,6 +50,7 @@ def test_a_loop_that_never_rests_and_one_that_nobody_wakes_are_failures() -> Non
     again()
     with pytest.raises(Restless):
         loop.drive(lambda: False)
+    loop.close()
 
 
 @pytest.mark.parametrize("seed", [2, 6])
