@@ -1,8 +1,9 @@
 """The ledger's files, in memory where there is room for that, and what befalls them.
 
 A kill is faithful: the files are copied as they lie at that instant, and life goes on with the copy, so nothing that a
-dying process would not have done (a rollback, a checkpoint at close) is in what its successor finds. What was acknowledged
-(``known``) must be there whenever the ledger is opened; anything else is a violation, and so is an old copy that opens.
+dying process would not have done (a rollback, a checkpoint at close) is in what its successor finds. What was
+acknowledged (``known``) must be there whenever the ledger is opened; anything else is a violation, and so is an old
+copy that opens.
 """
 
 from __future__ import annotations
@@ -103,6 +104,11 @@ class Disk:
         self.path = self._copied(self._folder())
         self.close_all()
         shutil.rmtree(old.parent, ignore_errors=True)
+
+    def calm(self) -> None:
+        """Nothing more is to befall it."""
+        self._kill_at, self._failing = "", []
+        self.fill("")
 
     def keep_backup(self) -> None:
         folder = self.root / "backup"

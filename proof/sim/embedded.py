@@ -27,6 +27,7 @@ from tenure.api.run import Run
 from tenure.embedded.driver import DriverBusy, DriverLock
 from tenure.embedded.fleet import Fleet
 from tenure.engine import Apply, Publish, SetPolicy
+from tenure.facts import Entry
 from tenure.ledger import Code, Ledger, LedgerRefused
 from tenure.shell.custodian import SimulatedCustodian
 from tenure.shell.home import Home
@@ -34,8 +35,6 @@ from tenure.shell.ledger_store import LedgerStore
 from tenure.testing import START, namespace
 from tenure.units import HOUR, MINUTE, SECOND, Instant, Micros
 
-RETRY: Micros = SECOND
-POLL: Micros = SECOND // 10
 BUSY = 200
 """Drives at one instant (or polls) without progress after which a home is called restless."""
 
@@ -79,6 +78,7 @@ class EmbeddedWorld:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.tally: Counter[str] = Counter()
+        self.trace: Callable[[Entry], None] | None = None
         self.at: Micros = 0
         self.clock = Clock(self._true)
         self.disk = Disk(self.tally)
@@ -168,7 +168,10 @@ class EmbeddedWorld:
         now = driver.clock.now()
         self.watch.woken(driver.home.next_wake(), now)
         try:
+            before = driver.home.seq
             driver.home.drive(now=now)
+            if driver.home.seq != before:
+                self._wait = SECOND // 2
         except LedgerRefused as refused:
             self._refused(refused)
             self._let_go(driver)
@@ -183,6 +186,8 @@ class EmbeddedWorld:
             for link in self.driver.ledger.links(after=self.watch.seq):
                 self.watch.feed(link.body)
                 seen.count(link.entry, self.tally)
+                if self.trace is not None:
+                    self.trace(link.entry)
                 self.disk.known = (link.entry.seq, link.hash)
         except LedgerRefused as refused:
             self._refused(refused)
@@ -197,16 +202,23 @@ class EmbeddedWorld:
             self.driver = Driver(self, self.clock)
         except LedgerRefused as refused:
             self._refused(refused)
-            self.later(RETRY, self._wake_driver)
+            self._wake_later()
         except Killed:
             self._killed(0)
+
+    def _wake_later(self) -> None:
+        """A real driver tries every second; here ever less often, since nothing else happens meanwhile."""
+        self._wait = min(2 * self._wait, MINUTE)
+        self.later(self._wait, self._wake_driver)
+
+    _wait: Micros = SECOND // 2
 
     def _let_go(self, driver: Driver) -> None:
         """The ledger refused: only what is stored can be trusted; open it again."""
         driver.close()
         if driver is self.driver:
             self.driver = None
-            self.later(RETRY, self._wake_driver)
+            self._wake_later()
         else:
             self.second = None
 
@@ -266,7 +278,7 @@ class EmbeddedWorld:
         if event.lasts:
             self.reality.lengths[key] = event.lasts
         elif run.spec.runtime.expected_duration is None:
-            self.reality.lengths[key] = (1 + 3 * event.number) * HOUR
+            self.reality.lengths[key] = (1 + event.number) * HOUR
         self._ask(lambda desk: desk.apply([run]))
 
     def _do_cancel(self, event: Event) -> None:
@@ -456,7 +468,8 @@ class EmbeddedWorld:
             self._nobody()
         aside = self.disk.restore_backup(only_the_file=event.number % 3 == 0)
         if running:
-            self._settle()  # the driver may go on reading; what it writes must be refused
+            self._tell(next(iter(self.reality.machines)))  # who writes on must be refused
+            self._settle()
         self._nobody()
         try:
             ledger = self.disk.open()

@@ -59,7 +59,7 @@ class Event(Struct, frozen=True, omit_defaults=True, kw_only=True):
     number: int = 0
     lasts: Micros = 0
     object: dict[str, Any] = {}
-    """A manifest, as ``msgspec.to_builtins`` gives it."""
+    """A manifest, as JSON has it."""
 
 
 class Plan(Struct, frozen=True, kw_only=True):

@@ -1,12 +1,13 @@
-"""Faults of the ledger's file: what a disk, a kernel and a person with backups do to it. Only the embedded home has them."""
+"""Faults of the ledger's file: what a disk, a kernel and a person with backups do to it. Of the embedded home only."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 from proof.sim.events import Event, Mode, Plan
 from tenure.ledger import WRITE_POINTS
-from tenure.units import HOUR, MINUTE, SECOND
+from tenure.units import MINUTE, SECOND, Micros
 
 KINDS = {
     "disk-full": "for lasts the file may not grow (number odd: the disk of the anchor is full)",
@@ -17,13 +18,12 @@ KINDS = {
 }
 
 
-def faults(luck: Random, *, hours: int, mode: Mode, plan: Plan) -> list[Event]:
+def faults(luck: Random, *, hours: int, mode: Mode, plan: Plan, moment: Callable[[], Micros]) -> list[Event]:
     kinds = [kind for kind in KINDS if luck.random() < 0.5]
-    return [_fault(luck, kind, hours) for kind in kinds for _ in range(luck.choice((1, 2, 3)))]
+    return [_fault(luck, kind, moment()) for kind in kinds for _ in range(luck.choice((1, 2, 3)))]
 
 
-def _fault(luck: Random, kind: str, hours: int) -> Event:
-    at = luck.randrange(hours * HOUR * 9 // 10)
+def _fault(luck: Random, kind: str, at: Micros) -> Event:
     lasts = luck.choice((0, SECOND, 30 * SECOND, 20 * MINUTE))
     target = luck.choice(WRITE_POINTS) if kind == "crash-in-write" else ""
     if kind == "disk-full":

@@ -20,7 +20,7 @@ def nodes(luck: Random) -> list[Node]:
     places = luck.sample(PLACES, luck.choice((1, 1, 2)))
     size = luck.choice((4, 8))
     out = []
-    for index in range(luck.randint(3, 7)):
+    for index in range(luck.randint(2, 5)):
         region, cluster = luck.choice(places)
         gpus = size if luck.random() < 0.8 else luck.choice((2, 4, 8))
         out.append(node(f"n{index}", gpus, region=region, cluster=cluster, domain=luck.choice("AAB")))
@@ -29,7 +29,7 @@ def nodes(luck: Random) -> list[Node]:
 
 def policy(luck: Random) -> Policy:
     return Policy(
-        activation_lead=luck.choice(("0s", "5m", "15m")),
+        activation_lead=luck.choice(("1m", "5m", "15m")),
         budget_grace=luck.choice(("0s", "15m", "15m")),
         on_budget_shortage=luck.choice(("Resolve", "Resolve", "Resolve", "Coast")),
         lookahead=luck.choice(("15m", "1h")),
@@ -114,7 +114,7 @@ def _run(luck: Random, name: str) -> Run:
         elastic=shape,
         sponsors=sponsors,
         max_borrow=luck.choice((None, None, 2, 8)) if sponsors else None,
-        lasts=luck.choice((None, "10m", "30m", "2h", "2h", "5h", "12h")),
+        lasts=luck.choice((None, "10m", "1h", "2h", "4h", "8h")),
         checkpoint=luck.choice((None, None, "30m", "6h")),
         restarts=luck.choice((0, 0, 1, 2)),
         opportunistic=kind == "guest",

@@ -1,10 +1,14 @@
-"""A plan from a seed. Each seed has its own taste: which kinds of things happen to it, and how often (swarm testing), since
-a world where everything happens at once hides what only shows when little does."""
+"""A plan from a seed.
+
+Each seed has its own taste: which kinds of things happen to it, and how often (swarm testing), since a world where
+everything happens at once hides what only shows when little does.
+"""
 
 from __future__ import annotations
 
 from importlib import import_module
 from random import Random
+from typing import Any
 
 import msgspec
 
@@ -25,77 +29,94 @@ def generate(seed: int, *, home: str, mode: Mode = "safety", hours: int = 48) ->
         home=home,
         mode=mode,
         hours=hours,
-        policy=msgspec.to_builtins(fleets.policy(luck)),
-        nodes=tuple(msgspec.to_builtins(one) for one in machines),
-        budgets=tuple(msgspec.to_builtins(one) for one in fleets.budgets(luck)),
+        policy=manifest(fleets.policy(luck)),
+        nodes=tuple(manifest(one) for one in machines),
+        budgets=tuple(manifest(one) for one in fleets.budgets(luck)),
     )
     names = [one.metadata.name for one in machines]
-    events = [*_people(luck, hours), *_pods(luck, hours), *faults(luck, names, hours, mode)]
+    calendar = Calendar(luck, hours)
+    events = [*_people(luck, calendar, hours), *_pods(luck, calendar), *faults(luck, names, calendar, mode)]
     own = import_module(HOME_FAULTS[home])
-    events += own.faults(luck, hours=hours, mode=mode, plan=plan)
+    events += own.faults(luck, hours=hours, mode=mode, plan=plan, moment=calendar.moment)
     return msgspec.structs.replace(plan, events=tuple(sorted(events, key=lambda event: event.at)))
 
 
-def moment(luck: Random, hours: int) -> Micros:
-    """Some instant of the plan but for its last tenth: whole seconds mostly, as people and timers have them."""
-    at = luck.randrange(hours * HOUR * 9 // 10)
-    return at if luck.random() < 0.2 else at // MINUTE * MINUTE
+def manifest(item: msgspec.Struct) -> dict[str, Any]:
+    """An object as a file has it."""
+    made: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(item))
+    return made
 
 
-def _people(luck: Random, hours: int) -> list[Event]:
+class Calendar:
+    """When things happen: mostly in a few busy spans, so that faults meet work, and mostly at whole minutes, as people
+    and timers have it. The last tenth of the plan is left alone."""
+
+    def __init__(self, luck: Random, hours: int) -> None:
+        self._luck = luck
+        self.end = hours * HOUR * 9 // 10
+        self._busy = [luck.randrange(self.end) for _ in range(luck.choice((1, 2, 3)))]
+        self._span = luck.choice((HOUR, 3 * HOUR, 6 * HOUR))
+
+    def moment(self) -> Micros:
+        luck = self._luck
+        at = luck.randrange(self.end)
+        if luck.random() < 0.8:
+            at = min(luck.choice(self._busy) + luck.randrange(self._span), self.end)
+        return at if luck.random() < 0.2 else at // MINUTE * MINUTE
+
+
+def _people(luck: Random, calendar: Calendar, hours: int) -> list[Event]:
     """Runs, mostly; some are canceled or resized, and budgets change under them."""
     out = []
     taste = [luck.random() for _ in range(4)]
-    times = sorted(moment(luck, hours) for _ in range(luck.choice((20, 30, 45)) * hours // 48))
-    if luck.random() < 0.3:  # a rush: everybody in one hour
-        times = sorted(at % (2 * HOUR) if luck.random() < 0.6 else at for at in times)
+    times = sorted(calendar.moment() for _ in range(luck.choice((6, 10, 14, 18)) * hours // 48))
     for index, at in enumerate(times):
         made = fleets.run_of(luck, f"r{index}")
         odd = luck.random() < 0.15  # declared one thing, takes another
-        lasts = luck.choice((MINUTE, HOUR, 9 * HOUR)) if odd else 0
-        out.append(Event(at=at, kind="submit", object=msgspec.to_builtins(made), lasts=lasts, number=luck.randrange(4)))
+        lasts = luck.choice((MINUTE, HOUR, 6 * HOUR)) if odd else 0
+        out.append(Event(at=at, kind="submit", object=manifest(made), lasts=lasts, number=luck.randrange(4)))
         name, later = made.metadata.name, at + luck.choice((0, MINUTE, 20 * MINUTE, 3 * HOUR))
         if luck.random() < 0.15 * taste[0]:
             out.append(Event(at=later, kind="cancel", target=name, number=luck.randrange(4)))
             if luck.random() < 0.3:  # and the same name again
                 again = fleets.run_of(luck, name)
-                out.append(Event(at=later + luck.choice((0, HOUR)), kind="submit", object=msgspec.to_builtins(again)))
+                out.append(Event(at=later + luck.choice((0, HOUR)), kind="submit", object=manifest(again)))
         if made.spec.malleable is not None and luck.random() < taste[1]:
             shape = made.spec.malleable
             wide = luck.randrange(shape.min_total_gpus, shape.max_total_gpus + 1, shape.step_gpus)
             out.append(Event(at=later, kind="resize", target=name, number=wide))
     for _ in range(int(8 * taste[2])):
         owner = luck.choice(fleets.OWNERS)
-        made = msgspec.to_builtins(fleets.budget_of(luck, owner))
-        out.append(Event(at=moment(luck, hours), kind="budget", object=made, number=luck.randrange(4)))
+        made = manifest(fleets.budget_of(luck, owner))
+        out.append(Event(at=calendar.moment(), kind="budget", object=made, number=luck.randrange(4)))
     for _ in range(int(2 * taste[3])):
-        at, owner = moment(luck, hours), luck.choice(fleets.OWNERS)
+        at, owner = calendar.moment(), luck.choice(fleets.OWNERS)
         out.append(Event(at=at, kind="drop-budget", target=owner.removeprefix("org:")))
-        back = msgspec.to_builtins(fleets.budget_of(luck, owner))
+        back = manifest(fleets.budget_of(luck, owner))
         out.append(Event(at=at + luck.choice((MINUTE, 2 * HOUR)), kind="budget", object=back))
     if luck.random() < 0.2:
-        out.append(Event(at=moment(luck, hours), kind="policy", object=msgspec.to_builtins(fleets.policy(luck))))
+        out.append(Event(at=calendar.moment(), kind="policy", object=manifest(fleets.policy(luck))))
     return out
 
 
-def _pods(luck: Random, hours: int) -> list[Event]:
+def _pods(luck: Random, calendar: Calendar) -> list[Event]:
     """Pods that exit, fail, or cannot be started."""
     out = []
     for kind in ("pod-exits", "pod-fails", "pod-breaks"):
         for _ in range(luck.choice((0, 2, 5))):
             lasts = luck.choice((MINUTE, 20 * MINUTE)) if kind == "pod-breaks" else 0
-            run = f"r{luck.randrange(30)}"
-            out.append(Event(at=moment(luck, hours), kind=kind, target=run, number=luck.randrange(8), lasts=lasts))
+            run = f"r{luck.randrange(12)}"
+            out.append(Event(at=calendar.moment(), kind=kind, target=run, number=luck.randrange(8), lasts=lasts))
     return out
 
 
-def faults(luck: Random, nodes: list[str], hours: int, mode: Mode) -> list[Event]:
+def faults(luck: Random, nodes: list[str], calendar: Calendar, mode: Mode) -> list[Event]:
     """The faults that both homes have. In liveness mode one of the nodes never comes back."""
     kinds = [kind for kind in FAULTS if luck.random() < 0.5]
-    out = [fault(luck, kind, nodes, moment(luck, hours)) for kind in kinds for _ in range(luck.choice((1, 1, 2)))]
+    out = [fault(luck, kind, nodes, calendar.moment()) for kind in kinds for _ in range(luck.choice((1, 1, 2)))]
     if mode == "liveness":
         kind = luck.choice(("node-fail", "node-unready", "node-cordon", "node-lie"))
-        dead = fault(luck, kind, [luck.choice(nodes)], moment(luck, hours // 2))
+        dead = fault(luck, kind, [luck.choice(nodes)], calendar.moment() // 2)
         out.append(msgspec.structs.replace(dead, lasts=FOR_GOOD))
     return out
 

@@ -1,7 +1,7 @@
-"""I12, the half that no ledger shows: when everything that ran is over, whoever still waits could not run if it were alone.
+"""I12, the half that no ledger shows: when everything is over, whoever still waits could not run alone either.
 
-A run that waits is taken to a fleet of its own: the same machines as they are now, the same budgets with what the auditor
-counts as left of their hours, and nobody else. If it starts there, it waits in the real one for nothing.
+A run that waits is taken to a fleet of its own: the same machines as they are now, the same budgets with what the
+auditor counts as left of their hours, and nobody else. If it starts there, it waits in the real one for nothing.
 """
 
 from __future__ import annotations

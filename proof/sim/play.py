@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -12,8 +13,11 @@ from msgspec import Struct
 
 from proof.sim.events import Event, Plan
 from proof.sim.world import World, maker
+from tenure.facts import Entry
 
 AT_THE_END = -1
+_SAID = re.compile(r"(I\d+-[a-z-]+) at [^,]+, [^:]+: ([a-zA-Z ]+)")
+_NUMBERS = re.compile(r"[0-9a-f]*\d[0-9a-f]*|lab/\S+")
 
 
 class Played(Struct, kw_only=True):
@@ -34,16 +38,17 @@ class Played(Struct, kw_only=True):
         return _kind(self.found[0]) if self.found else ""
 
 
-def play(plan: Plan) -> Played:
-    """One world, from its beginning to its end or to the first thing that does not hold."""
+def play(plan: Plan, *, watch: Callable[[Event | Entry], None] | None = None) -> Played:
+    """One world, from its beginning to its end or to the first thing that does not hold; ``watch`` is told of all that
+    happens on the way."""
     tally: Counter[str] = Counter()
     step = AT_THE_END
     try:
         world = maker(plan.home)(plan)
-        tally = world.tally
+        tally, world.trace = world.tally, watch
         with closing(world):
             for step, event in enumerate(plan.events):
-                found = _step(world, event)
+                found = _step(world, event, watch)
                 if found:
                     return Played(plan=plan, tally=tally, step=step, found=tuple(found))
             step = AT_THE_END
@@ -55,11 +60,13 @@ def play(plan: Plan) -> Played:
         return Played(plan=plan, tally=tally, step=step, found=(f"{type(error).__name__}: {error}\n{said}",))
 
 
-def _step(world: World, event: Event) -> list[str]:
+def _step(world: World, event: Event, watch: Callable[[Event | Entry], None] | None) -> list[str]:
     world.advance(event.at)
     found = world.violations()
     if found:
         return found
+    if watch is not None:
+        watch(event)
     world.do(event)
     return world.violations()
 
@@ -96,6 +103,7 @@ def _with(plan: Plan, events: Sequence[Event]) -> Plan:
 
 
 def _kind(sentence: str) -> str:
-    head = sentence.split(":", 1)[0] if "\n" not in sentence else sentence.strip().splitlines()[-1]
-    words = head.split()[0] if head.startswith("I") else head
-    return "".join(letter for letter in words if not letter.isdigit())
+    """The rule and what is said of it, less names, numbers and instants."""
+    head = sentence.strip().splitlines()[-1] if "\n" in sentence else sentence
+    found = _SAID.match(head)
+    return " ".join(found.groups()) if found else _NUMBERS.sub("", head.split(" (")[0])

@@ -1,7 +1,7 @@
 """What is so, whatever anybody believes: machines, pods, and how long work really takes. No crash of Tenure touches it.
 
-``Pods`` is the executor of a driver: the simulated pods of ``tenure.shell`` in a reality that may end them, hide them, or
-tell lies about them. Any number of drivers may look at one reality, and one that was made a moment ago sees the same.
+``Pods`` is the executor of a driver: the simulated pods of ``tenure.shell`` in a reality that may end them, hide them,
+or tell lies about them. Any number of drivers may look at one reality, and one that is new sees the same.
 """
 
 from __future__ import annotations

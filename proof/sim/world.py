@@ -7,18 +7,22 @@
         world.violations()                                      # must be empty
     world.advance(plan.length); world.finish()                  # the end: must be empty too
 
-A world has one thread and no clock of its own: the same plan gives the same entries, to the byte. Everything that happens
-to it is an event of the plan, so a list of events that fails can be shrunk by leaving events out. Therefore an event that
-no longer makes sense (its run was never submitted, its node is gone already) does nothing, and is never an error.
+A world has one thread and no clock of its own: the same plan gives the same entries, to the byte. Everything that
+happens to it is an event of the plan, so a list of events that fails can be shrunk by leaving events out. Therefore an
+event that no longer makes sense (its run was never submitted, its node is gone already) does nothing, and is never an
+error.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Protocol
 
 from proof.sim.events import Event, Plan
+from tenure.facts import Entry
 from tenure.units import Micros
 
 HOMES = {
@@ -32,8 +36,11 @@ class World(Protocol):
     """One home under attack. Instants are microseconds since the beginning of the plan."""
 
     tally: Counter[str]
-    """What really happened, by name: ``fault/KIND`` when a fault took effect (not when it was ordered), ``seen/WHAT`` for
-    what Tenure did (``seen/start``, ``seen/cut``, ...; ``proof.sim.seen`` counts these from entries)."""
+    """What really happened, by name: ``fault/KIND`` when a fault took effect (not when it was ordered), ``seen/WHAT``
+    for what Tenure did (``proof.sim.seen`` counts that from entries), ``event/KIND``."""
+
+    trace: Callable[[Entry], None] | None
+    """Told of every entry as the auditor reads it, if somebody wants to watch."""
 
     def advance(self, until: Micros) -> None:
         """Let time pass up to ``until``: timers fire, pods begin and end, whatever is due happens."""
@@ -49,12 +56,17 @@ class World(Protocol):
 
     def finish(self) -> list[str]:
         """The end: faults that are not for good stop, work ends, everybody who can run must have run; then the ledger
-        verifies, a rebuilt engine equals the live one, and one more pass writes nothing. What does not hold, in sentences."""
+        verifies, a rebuilt engine equals the live one, and one more pass writes nothing. Sentences on what is not."""
         ...
 
     def close(self) -> None:
         """Let go of files. Called once, whatever happened."""
         ...
+
+
+def homes() -> list[str]:
+    """The homes whose worlds are there."""
+    return [name for name, place in HOMES.items() if find_spec(place.partition(":")[0]) is not None]
 
 
 class Made(Protocol):

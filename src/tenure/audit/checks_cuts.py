@@ -37,7 +37,7 @@ from tenure.audit.redraw import intent_faults, result_faults
 from tenure.audit.report import Value, Violation, listed, moment
 from tenure.draw import Intent, Token
 from tenure.facts import Cut, CutKind, Froze, Lease, Published, Reservation, Resolved
-from tenure.units import Instant, format_time, parse_duration, parse_time
+from tenure.units import SECOND, Instant, Micros, format_time, parse_duration, parse_time
 
 STEPS: tuple[CutKind, ...] = ("Reclaim", "Overstay", "DropSpare", "Shrink", "Lottery")
 """The kinds of cuts, in the order in which the resolver takes them."""
@@ -265,7 +265,8 @@ class CutWatch:
             held.setdefault(one.lease.run_key, []).append(one.lease)
         for token in intent.tokens:
             yield from self._token(subject, token, held.get(token.id, []), at=at)
-        could = {run for run in held if self._since(run, at=at) is None} - {token.id for token in intent.tokens}
+        could = {run for run in held if self._since(run, at=at, least=SECOND) is None}
+        could -= {token.id for token in intent.tokens}
         draw.left_out = {run: [lease.key for lease in held[run]] for run in sorted(could)}
 
     def _token(self, subject: str, token: Token, held: list[Lease], *, at: Instant) -> Iterator[Violation]:
@@ -283,9 +284,10 @@ class CutWatch:
             message = f"has a token of {token.id} before it has run for {self._books.policy.activation_lead}"
             yield _violation(subject, message, at=at, expected=earliest, found=moment(at), rule=LIVENESS)
 
-    def _since(self, run: str, *, at: Instant) -> str | None:
-        """From when on a run may be drawn, if not yet."""
+    def _since(self, run: str, *, at: Instant, least: Micros = 0) -> str | None:
+        """From when on a run may be drawn, if not yet; ``least``: by who gives it that much time at any rate."""
         since, lead = self._books.run(run).running_since, parse_duration(self._books.policy.activation_lead)
+        lead = max(least, lead)
         if since is None:
             return "a running run"
         return None if at - since >= lead else f"{moment(since + lead)} or later"

@@ -24,7 +24,7 @@ from tenure.audit.invariants import CAPACITY, DOMAIN, IMMUTABLE, PAYER, Invarian
 from tenure.audit.kinship import any_matches
 from tenure.audit.places import capacity_of, label_of, place_of, refusal, selected
 from tenure.audit.report import Value, Violation, listed, moment
-from tenure.facts import Closed, Fact, Lease
+from tenure.facts import Closed, Fact, FundingClass, Lease
 from tenure.units import Instant, parse_duration
 
 Faults = Iterator[tuple[Invariant, str, Value, Value]]
@@ -196,7 +196,7 @@ def _payer(new: Opening, budget: Budget, envelope: Envelope, node: Node | None, 
         asked = run.spec.resources.gpu_type
         if asked != envelope.flavor:
             yield PAYER, "is paid by money for another flavor than the run's", asked, envelope.flavor
-        yield from _relation(new, envelope, run, payer=owner)
+        yield from relation(new.books, envelope, run, payer=owner, funding=new.lease.funding)
 
 
 def _granted_here(new: Opening, envelope: Envelope, node: Node) -> Faults:
@@ -218,24 +218,25 @@ def _window(new: Opening, envelope: Envelope) -> Faults:
         yield PAYER, "is declared to outlast the window", moment(end), moment(until)
 
 
-def _relation(new: Opening, envelope: Envelope, run: Run, *, payer: str) -> Faults:
-    owner = new.books.owner_of(run)
-    match new.lease.funding:
+def relation(books: Books, envelope: Envelope, run: Run, *, payer: str, funding: FundingClass) -> Faults:
+    """What keeps a run from spending this money, as owned, shared or borrowed, by who is related to whom now."""
+    owner = books.owner_of(run)
+    match funding:
         case "owned":
             if payer != owner:
                 yield PAYER, "is called owned and paid by somebody else", owner, payer
         case "shared":
-            if not new.books.family.shares_with(owner, payer):
+            if not books.family.shares_with(owner, payer):
                 yield PAYER, "is called shared and paid by no sibling or parent", f"family of {owner}", payer
             if envelope.sharing != "Family":
                 yield PAYER, "is shared by an envelope that does not share", "Family", envelope.sharing
         case "borrowed":
-            yield from _borrower(new, run, owner=owner, payer=payer)
+            yield from _borrower(books, run, owner=owner, payer=payer)
             yield from _lender(envelope, owner=owner)
 
 
-def _borrower(new: Opening, run: Run, *, owner: str, payer: str) -> Faults:
-    funding, family = run.spec.funding, new.books.family
+def _borrower(books: Books, run: Run, *, owner: str, payer: str) -> Faults:
+    funding, family = run.spec.funding, books.family
     if not funding.allow_borrow:
         yield PAYER, "borrows for a run that may not", "allowBorrow", "no allowBorrow"
     if not funding.sponsors:

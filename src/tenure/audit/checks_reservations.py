@@ -28,7 +28,8 @@ since before) is held against everybody; a plan that counts on cuts counts on no
 promise since. An edit of the run,
 or another width, is a cause of its own; so is an earlier promise that begins in the midst of the old plan, and money
 that hours or caps withhold; and a run that was itself cut cuts nobody, and waits. Who was let in while somebody else
-was still to be gone by then is not to blame if that one, who was there first, overstays.
+was still to be gone by then is not to blame if that one, who was there first, overstays, or was bound late; nor is
+who was let in when the start was planned no earlier than it is now, and has only come nearer in between.
 
 **What stands**, on a settled world: no Pending reservation has a start that is past.
 
@@ -45,6 +46,7 @@ from typing import NamedTuple
 from tenure.audit.accounts import EnvelopeKey, window_of
 from tenure.audit.books import Books, Holding, Order
 from tenure.audit.checks_limits import LATE, LimitWatch
+from tenure.audit.checks_opening import relation
 from tenure.audit.invariants import RESERVATION
 from tenure.audit.places import capacity_of, place_of, refusal
 from tenure.audit.report import Value, Violation, listed, moment
@@ -72,6 +74,12 @@ class Claim(NamedTuple):
     firm: bool
     """It needs no cuts: what holds GPUs now and does not end in time was counted when it was planned."""
     active: bool
+    starts: tuple[tuple[int, Instant], ...] = ()
+    """Its planned starts, each with the entry that it was so from on."""
+
+    def start_at(self, entry: int) -> Instant:
+        """The start that was planned when an entry came."""
+        return next((start for since, start in reversed(self.starts) if since <= entry), self.start)
 
     def is_on(self, at: Instant, *, now: Instant) -> bool:
         """Who has not started by now will be over later, by as many times as it was to last."""
@@ -105,12 +113,18 @@ class ReservationWatch:
         self._served: dict[str, dict[Pot, Claim]] = {}
         """By run, what was held for those whom the last entry that did so started from Active."""
         self._served_by = 0
+        self._activated: dict[str, int] = {}
+        """By run, the entry from which on its start was held for it; until it waits again."""
 
     # --- a record ---------------------------------------------------------------------------------------------
 
     def reserve(self, new: Reservation, delays: list[Delay], *, at: Instant) -> list[Violation]:
         """Take a record that was made or changed; a start that it moves later is looked at after the entry."""
         key, old = new.run_key, self._books.reservations.get(new.run_key)
+        if new.state == "Active":
+            self._activated.setdefault(key, self._books.entry)
+        elif new.state != "Released":
+            self._activated.pop(key, None)
         claims = self._withdraw(old) if old else {}
         found = list(_record(old, new, at=at)) if old else []
         if old is not None and old.uid == new.uid and _is_delayed(old, new):
@@ -146,6 +160,9 @@ class ReservationWatch:
     def _claim(self, one: Reservation, before: dict[Pot, Claim]) -> None:
         order, plan = (2 * one.turn, self._books.order_of(one.run_key)), one.plan
         for pot, gpus in _takes(one).items():
+            starts = before[pot].starts if pot in before else ()
+            if not starts or starts[-1][1] != plan.start:
+                starts = (*starts, (self._books.entry, plan.start or 0))
             self._claims.setdefault(pot, {})[one.run_key] = Claim(
                 one.run_key, order, gpus,
                 start=plan.start or 0,
@@ -153,6 +170,7 @@ class ReservationWatch:
                 entry=before[pot].entry if pot in before else self._books.entry,
                 firm=one.confidence != "conservative" or pot[0] == "envelope",
                 active=one.state == "Active",
+                starts=starts,
             )  # fmt: skip
 
     def older_on(self, node: str, run: str, *, until: Instant | None) -> bool:
@@ -259,12 +277,17 @@ class ReservationWatch:
         if self._is_relabelled(before):
             return
         culprits: set[str] = set()
+        moved = FOREVER if after.plan.start is None else after.plan.start
         for pot, claim in delay.claims.items():
             then = max(claim.start, at)
             room, held = self._capacity(pot, then), self._held(pot)
             ends = self._ends(held, now=at)
             late = [
-                one for one in held if self._is_late(one, claim) and not self._was_held(pot, one.lease.run_key, held)
+                one
+                for one in held
+                if self._is_late(one, claim)
+                and not self._was_held(pot, one.lease.run_key, held)
+                and claim.start_at(self._held_since(one)) < moved
             ]
             needs = self._needs(pot, claim, [one for one in held if one not in late], ends, then=then, at=at)
             late = [one for one in late if ends[one.lease.key] > then]
@@ -307,9 +330,12 @@ class ReservationWatch:
         return sum(map(_gpus, (*gone, *stay)))
 
     def _stays_on(self, one: Holding, *, by: Instant, at: Instant) -> bool:
-        """Whether a lease was to end by an instant, and overstays, by nobody's leave and past nobody."""
-        until = self._declared(one)
-        return until is not None and until <= min(at, by) and not self._books.run(one.lease.run_key).life.backfilled
+        """Whether a lease was to end by an instant, and does not, by nobody's leave and past nobody: it overstays, or
+        its pods took their time to be bound."""
+        until, declared = one.lease.until, self._declared(one)
+        if until is None or declared is None or self._books.run(one.lease.run_key).life.backfilled:
+            return False
+        return declared <= min(at, by) or until <= by < declared
 
     def _counted_on(self, stay: list[Holding], late: Holding) -> int:
         """GPUs that were still to be given back when somebody was let in, and were not."""
@@ -331,7 +357,16 @@ class ReservationWatch:
         return self._came_since(one, claim) and (one.extra or self._rank(run) > claim.order)
 
     def _came_since(self, one: Holding, claim: Claim) -> bool:
-        return (one.entry if one.extra else self._books.run(one.lease.run_key).entered) >= claim.entry
+        return self._entered(one) >= claim.entry
+
+    def _held_since(self, one: Holding) -> int:
+        """The entry from which on others had to plan around a lease's work: it was admitted, or its place was held."""
+        entered = self._entered(one)
+        return entered if one.extra else min(entered, self._activated.get(one.lease.run_key, entered))
+
+    def _entered(self, one: Holding) -> int:
+        """The entry by which a lease's work was admitted."""
+        return one.entry if one.extra else self._books.run(one.lease.run_key).entered
 
     def _is_relabelled(self, one: Reservation) -> bool:
         """Whether a node of the plan lies in another domain by now: it may not be what its run asks for any more."""
@@ -340,13 +375,24 @@ class ReservationWatch:
         return not places <= set(one.plan.domains)
 
     def _lacks_money(self, one: Reservation, *, at: Instant) -> bool:
-        """Whether hours or caps withhold what the plan counted on."""
+        """Whether hours or caps withhold what the plan counted on, or its run may not spend it any more."""
         start, until = one.plan.start or at, one.plan.until
         length = parse_duration(self._books.policy.lookahead) if until is None else until - start
         return not all(
             self._limits.could_pay(_payer(segment), gpus=segment.gpus, length=length, at=at)
+            and self._may_spend(one.run_key, segment)
             for segment in one.plan.segments
         )
+
+    def _may_spend(self, key: str, segment: Segment) -> bool:
+        """Whether a run is still related so to whom was to pay for it: a Budget that is edited or deleted takes the
+        family ties and the ACLs along that it declared."""
+        run, budget = self._books.run(key).run, self._books.budgets.get(segment.budget)
+        envelopes = () if budget is None else budget.spec.envelopes
+        found = next((one for one in envelopes if one.name == segment.envelope), None)
+        if run is None or budget is None or found is None:
+            return False
+        return not any(relation(self._books, found, run, payer=budget.spec.owner, funding=segment.funding))
 
     # --- pots -------------------------------------------------------------------------------------------------
 

@@ -121,9 +121,20 @@ class Home:
         return outcomes
 
     def _catch_up(self, tx: Writing) -> None:
+        """Take in what others wrote.
+
+        A look that finds nothing writes nothing, and yet it is later now for this state. An entry of somebody whose
+        clock is behind must not be folded then: timers that it sets would be past already, and never fire.
+        """
+        ahead = False
         for entry in tx.since(self.seq):
-            fold_entry(self.state, entry)
+            ahead = ahead or entry.at < self.state.now
+            if not ahead:
+                fold_entry(self.state, entry)
             self._took(entry)
+        if ahead:
+            self.state, self.seq, self._imaged = _rebuilt(self.store)
+            self._told = None
 
     def _took(self, entry: Entry) -> None:
         self.seq = entry.seq
@@ -144,8 +155,13 @@ class Home:
     # -- driving --
 
     def drive(self, *, now: Instant) -> None:
-        """Let time pass up to ``now``: fire timers, look at pods, decide, until nothing changes."""
+        """Let time pass up to ``now``: fire timers, look at pods, decide, until nothing changes.
+
+        The fleet's time never runs back: where a clock was set back it stands until the clock has caught up, and what
+        is due by it, or was decided by somebody whose clock is ahead, is done now and not an hour later.
+        """
         self._catch_up_alone()
+        now = max(now, self.state.now)
         while self._reported(now) or (self.binding and (self._ticked(now) or self._revealed(now))):
             pass
 

@@ -1,0 +1,246 @@
+"""The simulation of whole systems: its CI share of seeds, the bugs it found, and the simulator itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from importlib import import_module
+from pathlib import Path
+from random import Random
+
+import msgspec
+import pytest
+
+from proof.sim import faults_store
+from proof.sim.clock import Clock
+from proof.sim.command import main, play_all
+from proof.sim.disk import Disk
+from proof.sim.embedded import EmbeddedWorld
+from proof.sim.events import FAULTS, Event, Plan
+from proof.sim.generate import HOME_FAULTS, generate
+from proof.sim.play import AT_THE_END, Played, play, shrink
+from proof.sim.world import homes
+from tenure.facts import Entry
+from tenure.ledger import Code, Ledger, LedgerRefused
+
+REGRESSIONS = sorted((Path(__file__).parent / "sim").glob("*.json"))
+CI_SEEDS = 1000
+SEEN = (
+    "seen/lease opened: Start", "seen/lease opened: Swap", "seen/lease opened: Grow", "seen/lease opened: Refund",
+    "seen/lease closed: NodeFailure", "seen/lease closed: RandomPreempt", "seen/lease closed: Canceled",
+    "seen/lease on borrowed money", "seen/lease Spare", "seen/lease Borrowed", "seen/promise", "seen/draw frozen",
+    "seen/cut: Lottery", "seen/cut: DropSpare", "seen/cut: Shrink", "seen/recorded only", "seen/refused: DiskFull",
+    "seen/refused: WriteFailed", "seen/refused: BehindAnchor", "seen/refused: Replaced",
+)  # fmt: skip
+"""What the seeds of CI must have brought about, or they prove nothing."""
+
+
+# -- the seeds --
+
+
+def test_the_seeds_of_ci_hold_and_every_fault_has_struck() -> None:
+    """Two processes of its own; a failure prints the seed, the step and how to see it again."""
+    total: Counter[str] = Counter()
+    failed: list[Played] = []
+    for played in play_all(range(CI_SEEDS), home="both", mode="both", hours=48, jobs=2):
+        total.update(played.tally)
+        if played.failed:
+            failed.append(played)
+    said = [f"--replay {one.plan.seed} --home {one.plan.home} --mode {one.plan.mode}: {one.found[0]}" for one in failed]
+    assert not said, "python -m proof sim " + "\npython -m proof sim ".join(said[:10])
+    kinds = {*FAULTS, *(kind for home in homes() for kind in import_module(HOME_FAULTS[home]).KINDS)}
+    assert {kind: total[f"fault/{kind}"] for kind in kinds if not total[f"fault/{kind}"]} == {}, "never struck"
+    assert [name for name in SEEN if not total[name]] == [], "never seen"
+
+
+@pytest.mark.parametrize("file", REGRESSIONS, ids=lambda file: file.stem)
+def test_a_bug_that_the_simulation_found_stays_fixed(file: Path) -> None:
+    played = play(msgspec.json.decode(file.read_bytes(), type=Plan))
+    assert played.found == ()
+    assert played.tally["seen/entry"] > 3
+
+
+# -- the simulator --
+
+
+def test_a_seed_is_one_history() -> None:
+    assert generate(7, home="embedded") == generate(7, home="embedded")
+    assert generate(7, home="embedded") != generate(8, home="embedded")
+
+    def story() -> list[Entry]:
+        told: list[Entry] = []
+        play(generate(3, home="embedded"), watch=lambda what: told.append(what) if isinstance(what, Entry) else None)
+        return told
+
+    assert story() == story()
+
+
+def test_a_plan_survives_its_file() -> None:
+    plan = generate(5, home="embedded", mode="liveness")
+    assert msgspec.json.decode(msgspec.json.encode(plan), type=Plan) == plan
+    assert plan.events == tuple(sorted(plan.events, key=lambda event: event.at))
+
+
+class Brittle:
+    """A world that breaks when both a and b have happened, whatever else does."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.tally: Counter[str] = Counter()
+        self.trace = None
+        self._seen: set[str] = set()
+
+    def advance(self, until: int) -> None: ...
+
+    def do(self, event: Event) -> None:
+        self._seen.add(event.kind)
+
+    def violations(self) -> list[str]:
+        return ["I1-capacity at now, Node/n0: too many: expected 1, found 2."] if {"a", "b"} <= self._seen else []
+
+    def finish(self) -> list[str]:
+        return []
+
+    def close(self) -> None: ...
+
+
+def test_a_failure_is_shrunk_to_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proof.sim.play.maker", lambda home: Brittle)
+    kinds = [*"xyzxy", "a", *"zzzyyyx", "b", *"xyz"]
+    plan = Plan(seed=0, home="embedded", events=tuple(Event(at=at, kind=kind) for at, kind in enumerate(kinds)))
+    failed = play(plan)
+    assert (failed.step, failed.failed) == (13, True)
+    assert [event.kind for event in shrink(failed).plan.events] == ["a", "b"]
+
+
+def test_what_is_raised_is_a_failure_with_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Raising(Brittle):
+        def finish(self) -> list[str]:
+            raise KeyError("lost")
+
+    monkeypatch.setattr("proof.sim.play.maker", lambda home: Raising)
+    played = play(Plan(seed=0, home="embedded"))
+    assert (played.step, played.signature) == (AT_THE_END, "KeyError: 'lost'")
+    assert "in finish" in played.found[0]
+
+
+def test_a_failure_is_told_with_the_way_to_see_it_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("proof.sim.play.maker", lambda home: Brittle)
+    events = tuple(Event(at=at, kind=kind) for at, kind in enumerate("xaxb"))
+    monkeypatch.setattr("proof.sim.command.generate", lambda seed, **_: Plan(seed=seed, home="embedded", events=events))
+    assert main(["--seeds", "1", "--jobs", "1", "--out", str(tmp_path)]) == 1
+    said = capsys.readouterr().out
+    file = tmp_path / "sim-embedded-safety-0.json"
+    assert "seed 0  embedded  safety  step 3 of 4" in said
+    assert f"python -m proof sim --events {file}" in said
+    assert main(["--events", str(file)]) == 1
+    assert "step 1 of 2" in capsys.readouterr().out
+
+
+# -- its faults are what they are called --
+
+
+@pytest.fixture
+def disk() -> Disk:
+    return Disk(Counter())
+
+
+def _append(disk: Disk, ledger: Ledger) -> None:
+    with ledger.write() as tx:
+        tx.append(at=tx.head.seq + 1, cause="test", facts=())
+    disk.known = (tx.head.seq, tx.head.hash)
+
+
+def _append_many(disk: Disk, ledger: Ledger) -> None:
+    for _ in range(2000):
+        _append(disk, ledger)
+
+
+@pytest.mark.parametrize("where", ["file", "anchor"])
+def test_a_full_disk_refuses_and_takes_again(disk: Disk, where: str) -> None:
+    ledger = disk.open()
+    _append(disk, ledger)
+    disk.fill(where)
+    with pytest.raises(LedgerRefused) as refused:
+        _append_many(disk, ledger)
+    assert refused.value.code is Code.DiskFull
+    disk.fill("")
+    _append(disk, disk.open())
+    assert not disk.faults
+    disk.close()
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_a_torn_write_costs_nothing_that_was_acknowledged(disk: Disk, number: int) -> None:
+    ledger = disk.open()
+    for _ in range(3):
+        _append(disk, ledger)
+    disk.kill_at("after-commit" if number % 3 else "anchor-written", tear=977 * number)
+    with pytest.raises(BaseException, match=r"after-commit|anchor-written"):
+        _append(disk, ledger)
+    disk.bury()
+    again = disk.open()
+    assert again.head.seq in (3, 4)
+    assert disk.tally["fault/torn-write"] == 1
+    assert not disk.faults
+    disk.close()
+
+
+def test_an_old_copy_is_refused_and_would_be_noticed(disk: Disk) -> None:
+    ledger = disk.open()
+    _append(disk, ledger)
+    disk.keep_backup()
+    disk.close_all()
+    ledger = disk.open()
+    for _ in range(3):
+        _append(disk, ledger)
+    aside = disk.restore_backup(only_the_file=False)
+    with pytest.raises(LedgerRefused) as refused:
+        _append(disk, ledger)
+    assert refused.value.code is Code.Replaced
+    with pytest.raises(LedgerRefused) as behind:
+        disk.open()
+    assert behind.value.code is Code.BehindAnchor
+    disk.path.with_name(disk.path.name + ".anchor").write_bytes(
+        disk.backup[1].with_name("fleet.db.anchor").read_bytes()  # type: ignore[index]  # there is one
+    )
+    disk.open()
+    assert disk.faults == ["the ledger opened without entry 4, which had been acknowledged"]
+    disk.put_right(aside)
+    assert disk.open().head.seq == 4
+    disk.close()
+
+
+def test_a_clock_may_stand_and_jump() -> None:
+    true = [1000]
+    clock = Clock(lambda: true[0])
+    clock.freeze()
+    true[0] = 1500
+    assert (clock.now(), clock.when(1200), clock.when(900)) == (1000, None, 1500)
+    clock.thaw()
+    clock.step(-200)
+    assert (clock.now(), clock.when(1400)) == (1300, 1600)
+
+
+def test_a_world_that_loses_an_acknowledged_entry_fails() -> None:
+    """The judge is awake: an entry that was told and is gone, and an entry that breaks a rule, are both seen."""
+    world = EmbeddedWorld(generate(0, home="embedded"))
+    try:
+        assert world.violations() == []
+        world.disk.known = (2, "0" * 64)
+        world._nobody()
+        world._wake_driver()
+        assert world.violations() == ["the ledger opened without entry 2, which had been acknowledged"]
+    finally:
+        world.close()
+
+
+def test_faults_of_the_store_are_all_generated() -> None:
+    luck = Random(1)
+    plan = generate(0, home="embedded")
+    drawn = {
+        event.kind
+        for _ in range(40)
+        for event in faults_store.faults(luck, hours=48, mode="safety", plan=plan, moment=lambda: 0)
+    }
+    assert drawn == set(faults_store.KINDS)
