@@ -33,6 +33,7 @@ from proof.sim.loop import VirtualLoop
 from proof.sim.machines import Machines
 from proof.sim.process import Process
 from proof.sim.wire import Strike, Wire
+from tenure.facts import Entry
 from tenure.kube.marks import POLICY_KEY, POLICY_NAME
 from tenure.kube.resources import BUDGETS, CONFIG_MAPS, NAMESPACES, NODES, RUNS, SYSTEM_NAMESPACE, Resource
 from tenure.testing import START
@@ -72,6 +73,14 @@ class ClusterWorld:
             self._furnish()
         self.processes = [self._process(number) for number in range(PROCESSES)]
 
+    @property
+    def trace(self) -> Callable[[Entry], None] | None:
+        return self.judge.trace
+
+    @trace.setter
+    def trace(self, told: Callable[[Entry], None] | None) -> None:
+        self.judge.trace = told
+
     # --- the protocol ---------------------------------------------------------------------------------------------
 
     def advance(self, until: Micros) -> None:
@@ -82,7 +91,7 @@ class ClusterWorld:
             _DO[event.kind](self, event)
 
     def violations(self) -> list[str]:
-        return self.judge.violations(self.now())
+        return self.judge.judged(self.now())
 
     def finish(self) -> list[str]:
         return finish(self)

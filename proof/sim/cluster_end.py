@@ -34,7 +34,7 @@ def finish(world: ClusterWorld) -> list[str]:
     found = still_busy(operator.home.state)
     found += left_waiting(operator.home.state, world.judge.auditor.charges(world.now()), now=world.now())
     found += _settled(world)
-    found += world.judge.violations(world.now(), settled=True)
+    found += world.judge.judged(world.now(), settled=True)
     found += [one.sentence() for one in world.judge.auditor.recheck(world.judge.entries, now=world.now())]
     found += _rebuilt(world, operator)
     found += _objects(world, operator)

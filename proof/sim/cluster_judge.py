@@ -3,40 +3,34 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from proof.sim.api import Server
+from proof.sim.audit import Watch
 from proof.sim.machines import Machines
 from proof.sim.seen import count
 from tenure.api.ledger_objects import entry_name
-from tenure.audit import Auditor, Violation
-from tenure.audit.invariants import LIMITS
 from tenure.facts import GENESIS, Cleared, Entry, Placed
 from tenure.kube.entries import read_batch, spec_of
 from tenure.kube.resources import LEDGER_ENTRIES, LEDGER_HEADS
-from tenure.units import MINUTE, SECOND, Instant, Micros
+from tenure.units import Instant
 
 if TYPE_CHECKING:
     from tenure.kube.operator import Operator
 
-LATE: Micros = 30 * SECOND
-"""An operator that comes later than this to what is due was away."""
 
-
-class Judge:
+class Judge(Watch):
     """An auditor beside the LedgerHead."""
 
     def __init__(self, server: Server, machines: Machines, tally: Counter[str]) -> None:
-        self.server, self.machines, self.tally = server, machines, tally
-        self.auditor = Auditor()
-        self.entries: list[Entry] = []
+        super().__init__(tally)
+        self.server, self.machines = server, machines
+        self.trace: Callable[[Entry], None] | None = None
         self.head = GENESIS
         self.pods: dict[str, Any] = {}
         """Pods that the ledger keeps."""
-        self._found: list[Violation] = []
         self._failed: list[str] = []
-        self._away: list[tuple[Instant, Instant]] = []
-        self._due: Instant | None = None
         shelf = server.shelf(LEDGER_HEADS)
         before = shelf.put
 
@@ -51,9 +45,7 @@ class Judge:
 
     def turning(self, operator: Operator, now: Instant) -> None:
         """A leader begins a turn: was it due long ago?"""
-        due = operator.home.next_wake()
-        if due is not None and now - due > LATE:
-            self._away.append((due, now + MINUTE))
+        self.woken(operator.home.next_wake(), now)
 
     def _read(self, head: dict[str, Any]) -> None:
         """The head has moved: walk back from it to what is known, and audit what is new."""
@@ -73,13 +65,14 @@ class Judge:
             self.failed(f"I5-immutable: entry {seq} is not the one that was committed before")
             return
         for line in (line for batch in reversed(batches) for line in batch.lines):
-            self._found += self.auditor.feed_raw(line.body)
+            self.feed(line.body)
             self._follow(line.entry)
             self.head = line.hash
 
     def _follow(self, entry: Entry) -> None:
-        self.entries.append(entry)
         count(entry, self.tally)
+        if self.trace is not None:
+            self.trace(entry)
         for fact in entry.facts:
             if isinstance(fact, Placed):
                 self.pods[fact.pod.key] = fact.pod
@@ -87,7 +80,8 @@ class Judge:
                 for name in fact.pods:
                     self.pods.pop(f"{fact.namespace}/{name}", None)
 
-    def violations(self, now: Instant, *, settled: bool = False) -> list[str]:
+    def judged(self, now: Instant, *, settled: bool = False) -> list[str]:
+        """What did not hold since this was last asked."""
         found, self._found = self._found, []
         last = self.entries[-1].at if self.entries else now
         found += self.auditor.check(max(now, last), settled=settled)
@@ -96,9 +90,6 @@ class Judge:
         out = [*self._failed, *self.machines.found, *(one.sentence() for one in kept), *self._unpaid()]
         self._failed, self.machines.found = [], []
         return out
-
-    def _excused(self, one: Violation) -> bool:
-        return one.invariant == LIMITS.name and any(due <= one.at <= until for due, until in self._away)
 
     def _unpaid(self) -> list[str]:
         """I3 as it is on the machines: whoever runs is in the ledger, there, with as many GPUs."""

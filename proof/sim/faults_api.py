@@ -6,6 +6,7 @@ it has struck. ``target`` names a process by its place (``0``, ``1``), or nobody
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 from proof.sim.events import FOR_GOOD, Event, Mode, Plan
@@ -62,9 +63,9 @@ KINDS: dict[str, str] = {
 _LONG = ("watch-delayed", "watch-reordered", "watch-duplicated", "watch-lost-delete")
 
 
-def faults(luck: Random, *, hours: int, mode: Mode, plan: Plan) -> list[Event]:
+def faults(luck: Random, *, hours: int, mode: Mode, plan: Plan, moment: Callable[[], Micros]) -> list[Event]:
     """Some of everything; in liveness mode one thing stays a little broken for good."""
-    out = [_fault(luck, kind, hours) for kind in luck.sample(sorted(KINDS), luck.randint(4, 10))]
+    out = [_fault(luck, kind, moment()) for kind in luck.sample(sorted(KINDS), luck.randint(4, 10))]
     if mode == "liveness":
         kind = luck.choice(("api-conflict", "api-throttle", "api-error", "api-reset-after", "watch-closed", "api-slow"))
         at = luck.randrange(hours * HOUR // 2)
@@ -72,8 +73,7 @@ def faults(luck: Random, *, hours: int, mode: Mode, plan: Plan) -> list[Event]:
     return out
 
 
-def _fault(luck: Random, kind: str, hours: int) -> Event:
-    at = luck.randrange(hours * HOUR * 9 // 10)
+def _fault(luck: Random, kind: str, at: Micros) -> Event:
     lasts: Micros = luck.choice((10 * SECOND, MINUTE, 5 * MINUTE))
     number, target = 100 if lasts <= MINUTE else luck.choice((5, 20, 50)), luck.choice(("", "", "0", "1"))
     if kind in _LONG:
