@@ -308,6 +308,24 @@ def test_the_end_of_a_window_is_an_exhaustion_too() -> None:
     assert fleet.headroom("a").exhausts_at == "2025-11-01T02:00:00Z"
 
 
+@pytest.mark.parametrize("spent", ["by an edit", "by use"])
+def test_regression_what_has_run_out_says_since_when_and_does_not_run_with_the_clock(spent: str) -> None:
+    """It said `now`, so that an operator wrote the Budget's status anew every second (cluster seed 13)."""
+    fleet = Fleet(node("n0"), budget("a", envelope(hours=10)), policy=Policy(on_budget_shortage="Coast"))
+    fleet.start(run("x", 8, owner="org:a"))
+    fleet.later("1h")
+    if spent == "by an edit":
+        fleet.apply(budget("a", envelope(hours=5)))
+        since = "2025-11-01T01:00:00Z"
+    else:
+        fleet.later("1h")
+        since = "2025-11-01T01:15:00Z"
+    assert fleet.headroom("a").exhausts_at == since
+    fleet.later("1m")
+    assert fleet.state.books.funds["a", "main"].total.rate == 8
+    assert fleet.headroom("a").exhausts_at == since
+
+
 def test_nothing_exhausts_where_nothing_is_used() -> None:
     fleet = Fleet(node("n0"), budget("a", envelope(hours=10)))
     assert fleet.headroom("a").exhausts_at is None

@@ -224,7 +224,7 @@ def budget(state: State, item: Budget, *, now: Instant) -> Budget:
     return msgspec.structs.replace(
         item,
         status=BudgetStatus(
-            headroom=tuple(_headroom(fund, now) for fund in funds),
+            headroom=tuple(_headroom(state, fund, now) for fund in funds),
             aggregate_headroom=tuple(_cap(cap, now) for cap in caps),
             conditions=_over_budget(state, (*funds, *caps), now),
             shortages=tuple(_shortages(state, limits)),
@@ -263,14 +263,15 @@ def funds_of(state: State, budget: str) -> list[Fund]:
     return [state.books.funds[key] for key in (*listed, *sorted(gone))]
 
 
-def _headroom(fund: Fund, now: Instant) -> Headroom:
-    ends = min(fund.exhausts(), fund.end)
+def _headroom(state: State, fund: Fund, now: Instant) -> Headroom:
+    spent = fund.exhausts()
+    ends = min(spent if spent > now else state.books.over(fund, "hours", now=now), fund.end)
     used, committed = fund.total.used(now), fund.ahead.ahead(now)
     return Headroom(
         name=fund.key[1], flavor=fund.flavor, concurrency=fund.concurrency - fund.total.rate, used=fund.total.rate,
         gpu_hours=_left(fund.hours, used + committed), used_gpu_hours=gpu_hours(used),
         committed_gpu_hours=gpu_hours(committed), lent=fund.lent.rate, spare=fund.spare.rate, borrowed=fund.borrowed,
-        exhausts_at=format_time(max(ends, now)) if ends <= LATEST and fund.total.rate else None,
+        exhausts_at=format_time(ends) if ends <= LATEST and fund.total.rate else None,
     )  # fmt: skip
 
 

@@ -9,7 +9,6 @@ wherever its own clock stands.
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 import logging
 import random
 import threading
@@ -20,6 +19,8 @@ from typing import Any
 from tenure.kube.client import Client, Object
 from tenure.kube.errors import ApiError
 from tenure.kube.resources import ELECTION_LEASES, SYSTEM_NAMESPACE
+from tenure.kube.shown import micro_time
+from tenure.units import Instant
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +38,7 @@ class Elector:
         duration: float = 15.0,
         renew: float = 2.0,
         clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], Instant] = lambda: time.time_ns() // 1000,
         on_change: Callable[[bool], None] = lambda leading: None,
     ) -> None:
         self.identity = identity
@@ -46,7 +48,7 @@ class Elector:
         self._client = client
         self._name, self._namespace = name, namespace
         self._duration, self._renew = duration, renew
-        self._clock = clock
+        self._clock, self._now = clock, now
         self._on_change = on_change
         self._seen: tuple[str, Any, float] = ("", None, 0.0)
         """Version of the record that was seen last, whose it was, and since when it has not changed."""
@@ -108,7 +110,7 @@ class Elector:
         return now - self._seen[2] >= self._duration
 
     async def _write(self, found: Object) -> None:
-        spec, now = found["spec"], dt.datetime.now(dt.UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        spec, now = found["spec"], micro_time(self._now())
         fresh = spec.get("holderIdentity") != self.identity
         new = {
             "holderIdentity": self.identity,

@@ -72,15 +72,19 @@ class Options(Struct, frozen=True, kw_only=True):
     simulated: bool = False
     """Take what only the simulator may have: a draw's secret, runs without a template."""
     watch_seconds: int = 60
+    look: float = 1.0
+    """Seconds after which it looks around, though nothing has changed that it knows of."""
     reporter: str = "tenure"
 
 
 class Chore:
     """Something to be done now and then, on the loop's thread of decisions: it may use the ledger."""
 
-    def __init__(self, name: str, every: float, do: Callable[[], None]) -> None:
+    def __init__(
+        self, name: str, every: float, do: Callable[[], None], *, ticks: Callable[[], float] = time.monotonic
+    ) -> None:
         self.name, self.every, self.do = name, every, do
-        self.due = time.monotonic() + every
+        self.due = ticks() + every
 
 
 def clock() -> Instant:
@@ -101,17 +105,18 @@ class Operator:
         custodians: Sequence[Custodian] = (),
         roots: Iterable[tuple[str, str]] = (),
         now: Callable[[], Instant] = clock,
+        ticks: Callable[[], float] = time.monotonic,
         report: Callable[[str], None] = lambda text: None,
         watch: Callable[[Entry], None] = lambda entry: None,
         meter: Meter | None = None,
     ) -> None:
-        """``roots``: what custodians publish. ``report`` is told troubles in a sentence, ``watch`` every entry, and
-        ``meter`` whatever becomes a metric."""
+        """``roots``: what custodians publish. ``ticks`` are seconds that only ever grow. ``report`` is told troubles in
+        a sentence, ``watch`` every entry, and ``meter`` whatever becomes a metric."""
         options = options or Options()
         self.io, self.client, self.store, self.options = io, client, store, options
-        self.now, self.report, self.watch, self.meter = now, report, watch, meter
+        self.now, self.ticks, self.report, self.watch, self.meter = now, ticks, report, watch, meter
         self.bell = Bell()
-        self.caches = informers(client, self.bell, watch_seconds=options.watch_seconds)
+        self.caches = informers(client, self.bell, watch_seconds=options.watch_seconds, clock=ticks)
         self.informers = Informers(io, self.caches.values())
         self.desk = Desk(io, trouble=lambda key, error: report(f"{key}: {error}"))
         self.desk.changed = self.bell.ring
@@ -123,7 +128,7 @@ class Operator:
         """Everything was read and folded once."""
         self.ready = False
         """Everything is synced, folded and compared, and the last decision could be committed."""
-        self.turned = time.monotonic()
+        self.turned = ticks()
         """When the loop last went round."""
         self._custodians, self._roots = tuple(custodians), tuple(roots)
         self._trouble = ""
@@ -131,7 +136,7 @@ class Operator:
         """The last decision was not committed: the state is built anew before the next."""
         self._stood_by = False
         """Somebody else led until now."""
-        self._refreshed = time.monotonic()
+        self._refreshed = ticks()
         self._entries: list[Entry] = []
         """What was committed and not followed yet."""
         self._closed: Future[set[str]] | None = None
@@ -163,10 +168,20 @@ class Operator:
         )  # fmt: skip
         self.home.executor = self.executor
         self.materialiser = Materialiser(
-            self.client, self.desk, self.caches, fleet=self.store.fleet, refused=self.intake.refused, hold=options.hold
+            self.client,
+            self.desk,
+            self.caches,
+            fleet=self.store.fleet,
+            refused=self.intake.refused,
+            hold=options.hold,
+            clock=self.ticks,
         )
         self.tidings = Tidings(
-            self.client, self.desk, reservations=self.caches["Reservation"].get, reporter=options.reporter
+            self.client,
+            self.desk,
+            reservations=self.caches["Reservation"].get,
+            reporter=options.reporter,
+            clock=self.ticks,
         )
         self.begun = True
         if self.meter is not None:
@@ -188,7 +203,7 @@ class Operator:
         self.start()
         try:
             while not self.stopping.is_set():
-                pause = self._once()
+                pause = self.once()
                 if self.bell.await_ring(pause):
                     self.stopping.wait(LINGER_SECONDS)
         finally:
@@ -207,8 +222,8 @@ class Operator:
         self.desk.close()
         self.informers.stop()
 
-    def _once(self) -> float:
-        """One turn; returns how long nothing has to be done."""
+    def once(self) -> float:
+        """One turn, whatever goes wrong in it; returns how long nothing has to be done."""
         if not self.leading():
             self._stand_by()
             return STANDBY_SECONDS
@@ -232,7 +247,7 @@ class Operator:
             return RETRY_SECONDS
 
     def _stand_by(self) -> None:
-        self.ready, self.turned, self._stood_by = True, time.monotonic(), True
+        self.ready, self.turned, self._stood_by = True, self.ticks(), True
         if self.meter is not None:
             self.meter.rest()
 
@@ -246,8 +261,8 @@ class Operator:
 
     def _do_chores(self) -> None:
         for chore in self.chores:
-            if time.monotonic() >= chore.due:
-                chore.due = time.monotonic() + chore.every
+            if self.ticks() >= chore.due:
+                chore.due = self.ticks() + chore.every
                 try:
                     chore.do()
                 except (ApiError, StoreRefused) as error:
@@ -282,7 +297,7 @@ class Operator:
         self._show(now)
         if first:
             self._list_closed()
-        self.turned = time.monotonic()
+        self.turned = self.ticks()
 
     def _take_news(self) -> None:
         """Hand out what the informers saw."""
@@ -377,14 +392,14 @@ class Operator:
             self.materialiser.refusals(news)
             refused = self.intake.refused
             self.tidings.refused({mark: refused[mark] for mark in news if mark in refused}, now=now)
-        if time.monotonic() - self._refreshed > REFRESH_SECONDS:
-            self._refreshed = time.monotonic()
+        if self.ticks() - self._refreshed > REFRESH_SECONDS:
+            self._refreshed = self.ticks()
             self.materialiser.refresh(self.home.state, now=now)
         self.materialiser.flush(self.home.state, now=now)
 
     def _pause(self) -> float:
         """Seconds until something is due though nothing changes."""
-        waits = [0.0 if self.intake.waiting else 1.0]
+        waits = [0.0 if self.intake.waiting else self.options.look]
         if (wake := self.home.next_wake()) is not None and self.home.binding:
             waits.append((wake - self.now()) / SECOND)
         if (held := self.materialiser.next_flush()) is not None:
@@ -396,4 +411,5 @@ class Operator:
     @property
     def alive(self) -> bool:
         """Whether watches make progress and the loop goes round."""
-        return self.informers.silent_seconds() < SILENCE_SECONDS and time.monotonic() - self.turned < SILENCE_SECONDS
+        silent = self.informers.silent_seconds(self.ticks)
+        return silent < SILENCE_SECONDS and self.ticks() - self.turned < SILENCE_SECONDS

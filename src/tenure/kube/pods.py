@@ -31,6 +31,8 @@ from tenure.units import MINUTE, Instant, Micros
 
 START_TIMEOUT: Micros = 10 * MINUTE
 """How long a pod may take until its kubelet runs it: an image that cannot be pulled holds GPUs no longer than this."""
+ASK_AGAIN: Micros = MINUTE
+"""After which a pod that should go, and of which nothing was heard since, is deleted once more."""
 
 Object = dict[str, Any]
 
@@ -72,6 +74,9 @@ class KubeExecutor:
         """Pods that do not run yet, and by when they must."""
         self._orphans: set[str] = set()
         """Pods of ours that the engine does not keep, until they are gone."""
+        self._asked: dict[str, tuple[str, bool, Instant]] = {}
+        """Those that were asked to go: which object, whether by force, and when. A watch that lags shows them as they
+        were, and is no reason to ask without end."""
         self._served: set[str] = set()
         """Uids of runs that have their Service."""
         self._inbox: deque[str] = deque()
@@ -126,7 +131,7 @@ class KubeExecutor:
             if found:
                 self._due.add(item.pod.key)  # until it is recorded
         for key in sorted(self._orphans):
-            self._tidy(key)
+            self._tidy(key, now)
         return reports
 
     def _look_at(self, item: PodWork, now: Instant) -> list[PodReport]:
@@ -289,19 +294,24 @@ class KubeExecutor:
         self._desk.drop(_write(key))
         self._orphans.add(key)
 
-    def _tidy(self, key: str) -> None:
+    def _tidy(self, key: str, now: Instant) -> None:
         """Take away a pod that the engine does not keep, if it is ours and not newer than what we know."""
         seen = self._seen(key)
         if seen is None and self._desk.holds(_write(key)):
             return  # a create is under way; it is looked at again when that has ended
         if seen is None or seen.fleet != self._fleet or key in self._state().pods:
             self._orphans.discard(key)
+            self._asked.pop(key, None)
             self._born.pop(key, None)
             self._met.discard(key)
             return
         node = self._state().topology.rows.get(seen.node)
         dead = node is None or is_fenced(node.node)
-        if seen.seq <= self._seq() and (dead or not seen.leaving):
+        if seen.seq > self._seq() or (seen.leaving and not dead):
+            return
+        uid, forced, at = self._asked.get(key, ("", False, 0))
+        if (uid, forced) != (seen.uid, dead) or now - at >= ASK_AGAIN:
+            self._asked[key] = (seen.uid, dead, now)
             self._delete(key, seen, force=dead)
 
     def _is_ours(self, key: str) -> bool:

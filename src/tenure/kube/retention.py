@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future
 from itertools import islice
 from typing import Any, TypeVar
@@ -121,10 +121,17 @@ def retire(store: KubeStore, *, before: Instant, worth: Micros = 0) -> Retired:
 class Retention:
     """Sweeps and retires for ever, a little at each step."""
 
-    def __init__(self, store: KubeStore, *, keep: Micros | None, worth: Micros = DAY) -> None:
+    def __init__(
+        self,
+        store: KubeStore,
+        *,
+        keep: Micros | None,
+        worth: Micros = DAY,
+        ticks: Callable[[], float] = time.monotonic,
+    ) -> None:
         """``keep``: how long entries, and leases and reservations that are over, stay; None for ever. ``worth``: see
         ``retire``."""
-        self._store, self._keep, self._worth = store, keep, worth
+        self._store, self._keep, self._worth, self._ticks = store, keep, worth, ticks
         self._work: Work[Retired] | None = None
         self._awaited: Future[Any] | None = None
         self._due: Instant = 0
@@ -136,7 +143,7 @@ class Retention:
         work, self._work = self._work or self._round(now), None
         self._due = now + ROUND  # also after a failure
         try:
-            self._go_on(work, until=time.monotonic() + STEP_SECONDS)
+            self._go_on(work, until=self._ticks() + STEP_SECONDS)
         except StopIteration as end:
             done: Retired = end.value
             return done
@@ -146,7 +153,7 @@ class Retention:
         return None
 
     def _go_on(self, work: Work[Retired], *, until: float) -> None:
-        while time.monotonic() < until and (self._awaited is None or self._awaited.done()):
+        while self._ticks() < until and (self._awaited is None or self._awaited.done()):
             awaited, self._awaited = self._awaited, None
             self._awaited = work.send(None if awaited is None else awaited.result())
 

@@ -100,7 +100,7 @@ def event_object(note: Noted, *, at: Instant, name: str, uid: str = "", reporter
         "apiVersion": EVENTS.api_version,
         "kind": EVENTS.kind,
         "metadata": {"name": f"{short[:200]}.{digest}", "namespace": namespace or "default"},
-        "eventTime": _micro_time(at),
+        "eventTime": micro_time(at),
         "reportingController": CONTROLLER,
         "reportingInstance": reporter[:128],
         "action": (note.reason or note.kind)[:128],
@@ -111,8 +111,8 @@ def event_object(note: Noted, *, at: Instant, name: str, uid: str = "", reporter
     }
 
 
-def _micro_time(at: Instant) -> str:
-    """As the API server spells times of events: always with six digits."""
+def micro_time(at: Instant) -> str:
+    """As the API server spells times of events and elections: always with six digits."""
     text = format_time(at)
     whole, _, rest = text.removesuffix("Z").partition(".")
     return f"{whole}.{rest:0<6}Z"

@@ -6,7 +6,8 @@ devices on some node, with nothing but what tells how many.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from threading import Event
 from typing import Any
 
@@ -82,11 +83,13 @@ class Bell(Changes):
         return rung
 
 
-def informers(client: Client, changes: Changes, *, watch_seconds: int = 60) -> dict[str, Informer]:
+def informers(
+    client: Client, changes: Changes, *, watch_seconds: int = 60, clock: Callable[[], float] = time.monotonic
+) -> dict[str, Informer]:
     """Copies of everything that decisions rest on, and of what is written from them, by kind."""
 
     def one(resource: Resource, **rest: Any) -> Informer:
-        return Informer(client, resource, changes, watch_seconds=watch_seconds, **rest)
+        return Informer(client, resource, changes, watch_seconds=watch_seconds, clock=clock, **rest)
 
     policy = {"namespace": SYSTEM_NAMESPACE, "fields": f"metadata.name={POLICY_NAME}"}
     found = [

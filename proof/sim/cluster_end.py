@@ -1,0 +1,131 @@
+"""The end of a simulated cluster: faults stop, work ends, and everything that should follow is asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from proof.sim.liveness import left_waiting, still_busy
+from tenure.engine import State, dump
+from tenure.facts import Closed, Opened
+from tenure.kube.marks import FINALIZER, FLEET
+from tenure.kube.resources import ELECTION_LEASES, LEASES, LEDGER_ENTRIES, PODS, RESERVATIONS, RUNS
+from tenure.shell.home import fold_entry
+from tenure.units import HOUR, MINUTE
+
+if TYPE_CHECKING:
+    from proof.sim.cluster import ClusterWorld
+    from tenure.kube.operator import Operator
+
+QUIET = 240
+"""Quarters of a day that the end may take."""
+
+
+def finish(world: ClusterWorld) -> list[str]:
+    """Let everything end, then ask everything."""
+    world.advance(world.at + 6 * HOUR)  # the longest fault that is not for good, and a watch that was silent
+    world.machines.hurry()
+    found = _quiet(world)
+    if found:
+        return found
+    process = world.processes[world.leader]
+    if process.operator is None or not process.leading:
+        return ["I12-liveness: nobody leads any more"]
+    operator = process.operator
+    found = still_busy(operator.home.state)
+    found += left_waiting(operator.home.state, world.judge.auditor.charges(world.now()), now=world.now())
+    found += _settled(world)
+    found += world.judge.judged(world.now(), settled=True)
+    found += [one.sentence() for one in world.judge.auditor.recheck(world.judge.entries, now=world.now())]
+    found += _rebuilt(world, operator)
+    found += _objects(world, operator)
+    return found
+
+
+def _quiet(world: ClusterWorld) -> list[str]:
+    for _ in range(QUIET):
+        world.advance(world.at + 6 * HOUR)
+        found = world.violations()
+        if found:
+            return found
+        operator = world.processes[world.leader].operator
+        if operator is None or not operator.begun or any(world.machines.running()):
+            continue
+        if operator.home.next_wake() is None and operator.desk.idle:
+            break
+    return []
+
+
+def _settled(world: ClusterWorld) -> list[str]:
+    """I11: in a settled world nothing is written, for as long as one looks."""
+    if world.keep is not None:
+        world.advance(world.at + 2 * world.keep)  # what is old leaves
+    before, head = dict(world.server.writes), world.judge.head
+    world.advance(world.at + 3 * HOUR)
+    mine = {ELECTION_LEASES.plural + "." + ELECTION_LEASES.group}
+    wrote = {kind: number - before.get(kind, 0) for kind, number in world.server.writes.items()
+             if kind not in mine and number != before.get(kind, 0)}  # fmt: skip
+    out = [f"I11-settled: {number} writes of {kind} in a settled world" for kind, number in sorted(wrote.items())]
+    if world.judge.head != head:
+        out.append("I11-settled: a settled world was decided on")
+    return out
+
+
+def _rebuilt(world: ClusterWorld, operator: Operator) -> list[str]:
+    folded = State(operator.store.fleet)
+    for entry in world.judge.entries:
+        fold_entry(folded, entry)
+    folded.now = operator.home.state.now  # it also goes on where nothing happens
+    if dump(folded) != dump(operator.home.state):
+        return ["the engine that is rebuilt from all entries is not the live one"]
+    return []
+
+
+def _objects(world: ClusterWorld, operator: Operator) -> list[str]:
+    """What is shown is what is so: leases, pods and runs."""
+    server, out = world.server, []
+    leases: dict[str, bool] = {}
+    for entry in world.judge.entries:
+        for fact in entry.facts:
+            if isinstance(fact, Opened):
+                leases[fact.lease.key] = False
+            elif isinstance(fact, Closed):
+                leases.update((f"{fact.namespace}/{name}", True) for name in fact.leases)
+    shown = {key: bool((one.item.get("status") or {}).get("closed")) for key, one in server.shelf(LEASES).items.items()}
+    for key in sorted(shown.keys() | leases.keys()):
+        if key not in leases:
+            out.append(f"Lease {key} is shown and was never opened")
+        elif key not in shown:
+            if world.keep is None or not leases[key]:
+                out.append(f"Lease {key} is not shown")
+        elif shown[key] != leases[key]:
+            out.append(f"Lease {key} is shown {'closed' if shown[key] else 'open'} and is not")
+    state = operator.home.state
+    for pod in server.all(PODS):
+        meta = pod["metadata"]
+        key = f"{meta['namespace']}/{meta['name']}"
+        if FLEET in (meta.get("annotations") or {}) and key not in state.pods:
+            out.append(f"Pod {key} is left over ({pod['status'].get('phase')})")
+    for run in server.all(RUNS):
+        meta = run["metadata"]
+        key = f"{meta['namespace']}/{meta['name']}"
+        row = state.runs.get(key)
+        said = (run.get("status") or {}).get("phase")
+        if meta.get("deletionTimestamp"):
+            out.append(f"Run {key} is being deleted and held by {meta.get('finalizers')}")
+        elif row is None:
+            if ("Run", key) not in operator.intake.refused:
+                out.append(f"Run {key} is not known")
+        elif said != row.life.phase:
+            out.append(f"Run {key} is shown {said} and is {row.life.phase}")
+    for key in sorted(state.runs):
+        if server.get(RUNS, key) is None:
+            out.append(f"Run {key} is known and is not there")
+    for item in server.all(RESERVATIONS):
+        key = f"{item['metadata']['namespace']}/{item['metadata']['name']}"
+        standing = any(one.key == key for one in state.reservations.values())
+        if standing == ((item.get("status") or {}).get("state") in ("Released", "Canceled")):
+            out.append(f"Reservation {key} is shown {(item.get('status') or {}).get('state')} and stands: {standing}")
+    return out
+
+
+__all__ = ["FINALIZER", "LEDGER_ENTRIES", "MINUTE", "finish"]

@@ -1,0 +1,102 @@
+"""The judge of a simulated cluster: it reads what the API server holds and what is on the machines, and believes nobody."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from proof.sim.api import Server
+from proof.sim.audit import Watch
+from proof.sim.machines import Machines
+from proof.sim.seen import count
+from tenure.api.ledger_objects import entry_name
+from tenure.facts import GENESIS, Cleared, Entry, Placed
+from tenure.kube.entries import read_batch, spec_of
+from tenure.kube.resources import LEDGER_ENTRIES, LEDGER_HEADS
+from tenure.units import Instant
+
+if TYPE_CHECKING:
+    from tenure.kube.operator import Operator
+
+
+class Judge(Watch):
+    """An auditor beside the LedgerHead."""
+
+    def __init__(self, server: Server, machines: Machines, tally: Counter[str]) -> None:
+        super().__init__(tally)
+        self.server, self.machines = server, machines
+        self.trace: Callable[[Entry], None] | None = None
+        self.head = GENESIS
+        self.pods: dict[str, Any] = {}
+        """Pods that the ledger keeps."""
+        self._failed: list[str] = []
+        shelf = server.shelf(LEDGER_HEADS)
+        before = shelf.put
+
+        def put(key: str, change: Any) -> None:
+            before(key, change)
+            self._read(change.after.item["spec"])
+
+        shelf.put = put  # type: ignore[method-assign]
+
+    def failed(self, text: str) -> None:
+        self._failed.append(text)
+
+    def turning(self, operator: Operator, now: Instant) -> None:
+        """A leader begins a turn: was it due long ago?"""
+        self.woken(operator.home.next_wake(), now)
+
+    def _read(self, head: dict[str, Any]) -> None:
+        """The head has moved: walk back from it to what is known, and audit what is new."""
+        seq, digest, batches = int(head["seq"]), head["hash"], []
+        while seq > len(self.entries):
+            found = self.server.get(LEDGER_ENTRIES, entry_name(seq, digest))
+            if found is None:
+                self.failed(f"I5-immutable: the head names entry {seq}, which is not there")
+                return
+            spec = spec_of(found)
+            parts = [spec, *(spec_of(self.server.get(LEDGER_ENTRIES, entry_name(seq, digest, part)) or {})
+                             for part in range(2, spec.parts + 1))]  # fmt: skip
+            batch = read_batch(parts)
+            batches.append(batch)
+            seq, digest = batch.first - 1, batch.prev
+        if seq != len(self.entries) or digest != self.head:
+            self.failed(f"I5-immutable: entry {seq} is not the one that was committed before")
+            return
+        for line in (line for batch in reversed(batches) for line in batch.lines):
+            self.feed(line.body)
+            self._follow(line.entry)
+            self.head = line.hash
+
+    def _follow(self, entry: Entry) -> None:
+        count(entry, self.tally)
+        if self.trace is not None:
+            self.trace(entry)
+        for fact in entry.facts:
+            if isinstance(fact, Placed):
+                self.pods[fact.pod.key] = fact.pod
+            elif isinstance(fact, Cleared):
+                for name in fact.pods:
+                    self.pods.pop(f"{fact.namespace}/{name}", None)
+
+    def judged(self, now: Instant, *, settled: bool = False) -> list[str]:
+        """What did not hold since this was last asked."""
+        found, self._found = self._found, []
+        last = self.entries[-1].at if self.entries else now
+        found += self.auditor.check(max(now, last), settled=settled)
+        kept = [one for one in found if not self._excused(one)]
+        self.tally["seen/overdrawn while nobody decided"] += len(found) - len(kept)
+        out = [*self._failed, *self.machines.found, *(one.sentence() for one in kept), *self._unpaid()]
+        self._failed, self.machines.found = [], []
+        return out
+
+    def _unpaid(self) -> list[str]:
+        """I3 as it is on the machines: whoever runs is in the ledger, there, with as many GPUs."""
+        out = []
+        for node, one in self.machines.running():
+            pod = self.pods.get(one.key)
+            if pod is None or (pod.node, len(pod.gpus)) != (node, one.gpus):
+                kept = "keeps no such pod" if pod is None else f"has it on {pod.node} with {len(pod.gpus)}"
+                out.append(f"I3-pods-and-leases: {one.key} runs on {node} with {one.gpus} GPUs, and the ledger {kept}")
+        return out

@@ -1,0 +1,216 @@
+"""The wire between one operator and the API server, with whatever is wrong with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from random import Random
+from typing import TYPE_CHECKING
+
+import aiohttp
+import msgspec
+from msgspec import Struct
+
+from proof.sim.api import Reply
+from proof.sim.api_client import Request, Unreached
+from proof.sim.api_forms import Refusal, expired
+from proof.sim.api_shelf import Stream
+from proof.sim.faults_api import LISTS, READS, STRIKES, WATCHES, WRITES
+
+if TYPE_CHECKING:
+    from proof.sim.process import Process
+
+BEFORE = {
+    "api-conflict": Refusal(409, "Conflict", "the object has been modified; please apply your changes to the latest"),
+    "api-throttle": Refusal(429, "TooManyRequests", "the server has received too many requests"),
+    "api-forbidden": Refusal(403, "Forbidden", "you may not, says a role that somebody is editing"),
+    "api-admission": Refusal(500, "InternalError", "failed calling webhook: context deadline exceeded"),
+}
+ERRORS = (
+    Refusal(500, "InternalError", "etcdserver: leader changed"),
+    Refusal(503, "ServiceUnavailable", "the server is currently unable to handle the request"),
+)
+LATENCY = (0.001, 0.004, 0.02)
+
+
+class Strike(Struct, eq=False):
+    """A fault that is on."""
+
+    kind: str
+    chance: int
+    process: str
+    luck: Random
+
+    def hits(self, wire: Wire) -> bool:
+        return self.process in ("", wire.name) and self.luck.randrange(100) < self.chance
+
+
+class Wire:
+    """See ``api_client.Link``. ``strikes`` is shared: what is on, for all wires."""
+
+    def __init__(self, name: str, strikes: list[Strike], luck: Random, tally: Counter[str]) -> None:
+        self.name, self.strikes, self.luck, self.tally = name, strikes, luck, tally
+        self.process: Process | None = None
+        self.mortal: tuple[int, bool] | None = None
+        """At which write from now on its process dies, and whether that is applied."""
+        self.watches: dict[Request, str] = {}
+        """Watches that are open, and what is wrong with each."""
+        self._streams: dict[Request, Stream] = {}
+
+    # --- requests -------------------------------------------------------------------------------------------------
+
+    async def pass_on(self, request: Request) -> Reply | None:
+        await self._through()
+        request.fault = kind = self._pick(request)
+        if request.watching:
+            self.watches[request] = kind if kind.startswith("watch") else ""
+        if kind == "api-reset-before":
+            raise Unreached
+        if kind == "api-error":
+            return self._error()
+        if kind == "api-admission":
+            await asyncio.sleep(10.0)
+        if kind in BEFORE:
+            return _refused(BEFORE[kind], retry=kind == "api-throttle")
+        if kind == "list-stale":
+            return Reply(200, request.server.list_at(request.path, request.query, self._ago(request)))
+        if self.mortal is not None and request.method != "GET":
+            number, applied = self.mortal
+            self.mortal = (number - 1, applied)
+            if number <= 1:
+                self.mortal = None
+                request.fault = "dies-after" if applied else ""
+                if not applied:
+                    self._die()
+        return None
+
+    def _ago(self, request: Request) -> int:
+        return max(1, request.server.version - self.luck.choice((1, 5, 40)))
+
+    async def pass_back(self, request: Request, reply: Reply) -> Reply:
+        match request.fault:
+            case "dies-after":
+                self._die()
+            case "api-reset-after":
+                raise aiohttp.ServerDisconnectedError
+            case "api-error-after":
+                return _refused(Refusal(504, "Timeout", "the server was unable to return a response in the time allotted"))
+            case "api-slow":
+                await asyncio.sleep(request.timeout.total or 30.0)
+                await self._through()
+                raise TimeoutError
+            case "api-truncated":
+                reply = Reply(reply.status, reply.body[: len(reply.body) // 2], reply.headers)
+        await self._through()
+        return reply
+
+    async def _through(self) -> None:
+        """The way takes a moment; a process that stands still takes nothing in, and a dead one is not there any more."""
+        await asyncio.sleep(self.luck.choice(LATENCY))
+        process = self.process
+        while process is not None and process.stands and not process.dead:
+            await process.going()
+        if process is not None and process.dead:
+            raise asyncio.CancelledError
+
+    def _die(self) -> None:
+        assert self.process is not None
+        self.tally["fault/dies-writing"] += 1
+        self.process.dies()
+        raise asyncio.CancelledError
+
+    def _pick(self, request: Request) -> str:
+        if not self.strikes:
+            return ""
+        what = WATCHES if request.watching else READS if request.method == "GET" else WRITES
+        is_list = request.method == "GET" and "limit" in request.query and "continue" not in request.query
+        for strike in self.strikes:
+            fits = what in STRIKES[strike.kind] or (is_list and STRIKES[strike.kind] == LISTS)
+            if fits and strike.hits(self):
+                self.tally[f"fault/{strike.kind}"] += 1
+                return strike.kind
+        return ""
+
+    def _error(self) -> Reply:
+        if self.luck.random() < 0.3:
+            return Reply(502, b"<html>Bad gateway</html>")
+        return _refused(self.luck.choice(ERRORS))
+
+    # --- watches --------------------------------------------------------------------------------------------------
+
+    def strike(self, strike: Strike) -> None:
+        """A fault has begun: watches that are open already may be struck too."""
+        for request in self.watches:
+            if strike.hits(self):
+                self.watches[request] = strike.kind
+                if request in self._streams:
+                    self._streams[request].interrupt()
+
+    async def tell(self, request: Request, stream: Stream) -> AsyncIterator[bytes]:
+        self._streams[request] = stream
+        self.watches.setdefault(request, "")
+        loop, heard, lost = asyncio.get_running_loop(), asyncio.get_running_loop().time(), 0.0
+        patience = float(request.timeout.sock_read or 60.0)
+        try:
+            while (lines := await stream.next()) is not None:
+                kind = self.watches[request]
+                if self.process is not None and (self.process.stands or self.process.dead):
+                    await self._through()
+                if lost and loop.time() > lost:
+                    yield _gone()
+                    return
+                match kind:
+                    case "watch-closed":
+                        self._count(kind)
+                        if self.luck.random() < 0.5:
+                            yield b"".join(lines)[:-5]
+                        raise aiohttp.ClientPayloadError("the connection was closed")
+                    case "watch-expired":
+                        self._count(kind)
+                        yield _gone()
+                        return
+                    case "watch-silent":
+                        self._count(kind)
+                        await asyncio.sleep(max(0.0, heard + patience - loop.time()))
+                        await self._through()
+                        raise TimeoutError
+                    case "watch-duplicated" if lines:
+                        self._count(kind)
+                        lines = [*lines, *lines[-self.luck.randint(1, len(lines)) :]]
+                    case "watch-delayed" if lines:
+                        self._count(kind)
+                        await asyncio.sleep(45.0)
+                    case "watch-reordered" if lines:
+                        self._count(kind)
+                        await asyncio.sleep(self.luck.choice((0.0, 1.0, 20.0, 90.0)))
+                    case "watch-lost-delete":
+                        kept = [line for line in lines if not line.startswith(b'{"type":"DELETED"')]
+                        if len(kept) < len(lines):
+                            self._count(kind)
+                            lost = lost or loop.time() + self.luck.choice((60.0, 1200.0))
+                            loop.call_at(lost + 0.1, stream.interrupt)
+                        lines = kept
+                heard = loop.time()
+                if lines:
+                    yield b"".join(lines)
+        finally:
+            self._streams.pop(request, None)
+            self.watches.pop(request, None)
+
+    def heal(self, kind: str) -> None:
+        """A fault is over: watches that it slows or cheats are as they should be again."""
+        for request, struck in self.watches.items():
+            if struck == kind:
+                self.watches[request] = ""
+
+    def _count(self, kind: str) -> None:
+        self.tally[f"fault/{kind}"] += 1
+
+
+def _refused(refusal: Refusal, *, retry: bool = False) -> Reply:
+    return Reply(refusal.code, msgspec.json.encode(refusal.status()), {"Retry-After": "2"} if retry else {})
+
+
+def _gone() -> bytes:
+    return b'{"type":"ERROR","object":%s}\n' % msgspec.json.encode(expired().status())

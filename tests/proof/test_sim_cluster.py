@@ -1,0 +1,70 @@
+"""The cluster's half of the simulation: worlds without faults come to a good end, and time is only as late as it is told."""
+
+import asyncio
+import random
+
+import msgspec
+import pytest
+
+from proof.sim.events import KINDS
+from proof.sim.generate import generate
+from proof.sim.loop import Restless, Stuck, VirtualIO, VirtualLoop
+from proof.sim.play import play
+
+
+def test_time_passes_only_when_nothing_is_ready() -> None:
+    loop, seen = VirtualLoop(), []
+    loop.call_later(7200.0, lambda: seen.append(loop.time()))
+    loop.call_soon(lambda: seen.append(loop.time()))
+    assert loop.drive(lambda: len(seen) == 2)
+    assert seen == [0.0, 7200.0]
+    assert not loop.drive(lambda: False, until=9000.0)
+    assert loop.time() == 9000.0
+    loop.close()
+
+
+def test_who_waits_lets_others_go_on_and_finds_the_world_changed() -> None:
+    loop = VirtualLoop()
+    one, other = VirtualIO(loop), VirtualIO(loop)
+    told: list[str] = []
+
+    def turn() -> None:
+        other.run(asyncio.sleep(1.0))
+        told.append("the other, inside")
+
+    loop.call_later(0.5, turn)
+    one.run(asyncio.sleep(2.0))
+    told.append("the one")
+    assert (told, loop.time()) == (["the other, inside", "the one"], 2.0)
+    loop.close()
+
+
+def test_a_loop_that_never_rests_and_one_that_nobody_wakes_are_failures() -> None:
+    loop = VirtualLoop()
+
+    def again() -> None:
+        loop.call_soon(again)
+
+    with pytest.raises(Stuck):
+        loop.drive(lambda: False)
+    again()
+    with pytest.raises(Restless):
+        loop.drive(lambda: False)
+    loop.close()
+
+
+@pytest.mark.parametrize("seed", [2, 6])
+def test_a_world_without_faults_ends_well(seed: int) -> None:
+    plan = generate(seed, home="cluster", hours=24)
+    calm = msgspec.structs.replace(plan, events=tuple(one for one in plan.events if one.kind in KINDS))
+    played = play(calm)
+    assert not played.found
+    assert played.tally["seen/run Completed"]
+
+
+def test_the_same_plan_gives_the_same_world() -> None:
+    plan = generate(3, home="cluster", hours=12)
+    before = random.getstate()
+    first, second = play(plan), play(plan)
+    assert (first.found, first.tally) == (second.found, second.tally)
+    assert random.getstate() == before
