@@ -10,9 +10,10 @@ See ``originals`` for what is damaged, ``cases`` for how, ``judges`` for what is
 from __future__ import annotations
 
 import argparse
-import faulthandler
+import os
 import sys
 import tempfile
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ from proof.damage.originals import Original, originals, written
 
 IMAGES = 5000
 HANG_SECONDS = 60
-"""An image that takes this long hangs: the process ends with its stack and the image's name."""
+"""An image that takes this long hangs: the process ends, with the image's name."""
 COLUMNS = ("whole", "tail", "as its anchor", "refused", "found", "lost")
 Judged = list[tuple[Case, Outcome]]
 
@@ -55,7 +56,9 @@ def run(
 def table(judged: Judged) -> str:
     """Kinds down, outcomes across, and how often each reason was given."""
     counts = Counter((case.kind, outcome.verdict) for case, outcome in judged)
-    reasons = Counter((outcome.verdict, outcome.why) for _, outcome in judged if outcome.verdict in ("refused", "found"))
+    reasons = Counter(
+        (outcome.verdict, outcome.why) for _, outcome in judged if outcome.verdict in ("refused", "found")
+    )
     lines = [f"{'damage':<10}{'images':>8}" + "".join(f"{name:>15}" for name in COLUMNS)]
     for kind in [*KINDS, "all"]:
         row = [sum(n for (each, verdict), n in counts.items() if kind in (each, "all") and verdict == name)
@@ -82,8 +85,8 @@ def main(argv: list[str]) -> int:
             parser.error(f"there is no such image; originals are {', '.join(wholes)}")
         if given.replay and given.keep:
             written(damaged(given.replay, wholes[given.replay.original]), given.keep)
-        judged = run(cases, wholes, folder, _progress(len(cases)))
-        faulthandler.cancel_dump_traceback_later()
+        with _watched() as watch:
+            judged = run(cases, wholes, folder, _progress(len(cases), watch))
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
     if given.replay:
@@ -104,9 +107,40 @@ def _ending(judged: Judged) -> int:
     return 1 if lost else 0
 
 
-def _progress(total: int) -> Callable[[int, Case], None]:
+@contextmanager
+def _watched() -> Iterator[Callable[[Case], None]]:
+    """A thread that ends the process when one image takes for ever: SQLite lets it run meanwhile."""
+    news, over = threading.Event(), threading.Event()
+    now: list[Case] = []
+
+    def watch() -> None:
+        while not over.is_set():
+            if news.wait(HANG_SECONDS):
+                news.clear()
+            elif now and not over.is_set():
+                print(
+                    f"\nHANG {now[-1].id}: no answer in {HANG_SECONDS} seconds\n"
+                    f"     again: python -m proof damage --replay {now[-1].id} --keep DIR",
+                    file=sys.stderr,
+                    flush=True,
+                )
+                os._exit(1)
+
+    def tell(case: Case) -> None:
+        now[:] = [case]
+        news.set()
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield tell
+    finally:
+        over.set()
+        news.set()
+
+
+def _progress(total: int, watch: Callable[[Case], None]) -> Callable[[int, Case], None]:
     def tell(number: int, case: Case) -> None:
-        faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
+        watch(case)
         if sys.stderr.isatty():
             print(f"\r\033[K{number + 1}/{total} {case.id}", end="", file=sys.stderr, flush=True)
         elif number and number % 1000 == 0:

@@ -21,8 +21,7 @@ from msgspec import Struct
 from proof.damage.originals import LEDGER, Files, Original
 
 SECTOR, PAGE, FRAME, WAL_HEADER, FRAME_HEADER = 512, 4096, 24 + 4096, 32, 24
-LEDGERS = ("running", "rebooted", "finished", "unsaid", "journal")
-FLIPS_MIN = 1000
+FLIPS_MIN = 900
 _SEQ = re.compile(rb"tenure-anchor/1 \S+ (\d+) ")
 
 
@@ -61,12 +60,17 @@ def floor(case: Case, whole: Original, files: Files) -> int:
 
 def plan(wholes: dict[str, Original], count: int) -> list[Case]:
     """So many cases, spread over all kinds: each change there is, and as many flipped bits as make up the number."""
-    fixed = [case for whole in wholes.values() for kind in KINDS.values() for case in kind.cases(whole)]
-    flips = _flips(wholes)
+    every = (case for whole in wholes.values() for kind in KINDS.values() for case in kind.cases(whole))
+    fixed, flips = list(dict.fromkeys(filter(_sensible, every))), _once(filter(_sensible, _flips(wholes)))
     if count >= len(fixed) + FLIPS_MIN:
         return fixed + list(islice(flips, count - len(fixed)))
-    every = fixed + list(islice(flips, FLIPS_MIN))
-    return [every[number * len(every) // count] for number in range(count)]
+    most = fixed + list(islice(flips, FLIPS_MIN))
+    return [most[number * len(most) // count] for number in range(count)]
+
+
+def _sensible(case: Case) -> bool:
+    """The -shm of a process that is alive is its memory: who changes that has not damaged a disk."""
+    return case.original != "open" or "-shm" not in case.where
 
 
 # --- the kinds ------------------------------------------------------------------------------------------------------
@@ -79,7 +83,7 @@ def _cut(files: Files, whole: Original, case: Case) -> Files:
 def _cuts(whole: Original) -> Iterator[Case]:
     """At every sector; of files that others have like this one, at some."""
     for name, raw in whole.files.items():
-        step = SECTOR if whole.name in ("rebooted", "finished", "custodian") else SECTOR * 8
+        step = SECTOR if whole.name in ("rebooted", "finished", "custodian") else SECTOR * 15
         step = 61 if whole.name == "archive" else step
         for offset in {*range(0, len(raw), step), len(raw) - 1} - {-1}:
             yield Case(whole.name, "cut", name, str(offset))
@@ -101,7 +105,7 @@ def _zero(files: Files, whole: Original, case: Case) -> Files:
 
 def _zeros(whole: Original) -> Iterator[Case]:
     for name, raw in whole.files.items():
-        step = SECTOR if len(raw) < 20_000 else SECTOR * (3 if whole.name in ("rebooted", "finished") else 24)
+        step = SECTOR if len(raw) < 20_000 else SECTOR * (4 if whole.name in ("rebooted", "finished") else 30)
         yield from (Case(whole.name, "zero", name, str(at)) for at in range(0, len(raw), step))
 
 
@@ -116,7 +120,7 @@ def _strays(whole: Original) -> Iterator[Case]:
     for name, raw in whole.files.items():
         sectors = len(raw) // SECTOR
         luck = random.Random(f"stray {whole.name} {name}")
-        for _ in range(min(40, sectors * (sectors - 1))):
+        for _ in range(min(18, sectors * (sectors - 1))):
             to, source = (SECTOR * each for each in luck.sample(range(sectors), 2))
             yield Case(whole.name, "stray", name, f"{to}<{source}")
 
@@ -143,7 +147,7 @@ def _frame_cases(whole: Original) -> Iterator[Case]:
     name = f"{LEDGER}-wal"
     count = len(whole.files.get(name, b"")) // FRAME
     luck = random.Random(f"frames {whole.name}")
-    for number in range(72 if count > 2 else 0):
+    for number in range(48 if count > 2 else 0):
         one, two = luck.sample(range(count), 2)
         yield Case(whole.name, "frames", name, f"{('swap', 'over', 'lose', 'payload')[number % 4]}-{one}-{two}")
 
@@ -160,7 +164,7 @@ def _pages(files: Files, whole: Original, case: Case) -> Files:
 def _page_cases(whole: Original) -> Iterator[Case]:
     count = len(whole.files.get(LEDGER, b"")) // PAGE
     luck = random.Random(f"pages {whole.name}")
-    for number in range(60 if count > 2 else 0):
+    for number in range(40 if count > 2 else 0):
         one, two = luck.sample(range(count), 2)
         yield Case(whole.name, "pages", LEDGER, f"{'swap' if number % 2 else 'over'}-{one}-{two}")
 
@@ -182,7 +186,7 @@ def _old_cases(whole: Original) -> Iterator[Case]:
             continue  # segments never change: an old copy of the folder lacks some of them, see "missing"
         yield from (Case(whole.name, "old", "+".join(some), "+".join([str(at)] * len(some))) for at in range(count))
         luck = random.Random(f"old {whole.name} {some}")
-        for _ in range(12 if len(some) > 1 else 0):  # and each of another day
+        for _ in range(6 if len(some) > 1 else 0):  # and each of another day
             yield Case(whole.name, "old", "+".join(some), "+".join(str(luck.randrange(count)) for _ in some))
 
 
@@ -258,6 +262,11 @@ def _flips(wholes: dict[str, Original]) -> Iterator[Case]:
             yield from (one for one in case if one is not None)
 
 
+def _once(cases: Iterator[Case]) -> Iterator[Case]:
+    seen: set[Case] = set()
+    return (case for case in cases if not (case in seen or seen.add(case)))  # type: ignore[func-returns-value]
+
+
 def _zone(whole: Original, file: str, zone: str, places: Callable[[random.Random], int]) -> Iterator[Case]:
     luck = random.Random(f"flip {whole.name} {file} {zone}")
     while True:
@@ -276,8 +285,12 @@ def _zones(whole: Original) -> Iterator[tuple[str, str, Callable[[random.Random]
             yield name, "anywhere", lambda luck, size=size: luck.randrange(size)
         elif name == f"{LEDGER}-wal":
             yield name, "header", lambda luck: luck.randrange(WAL_HEADER)
-            yield name, "frame heads", lambda luck, size=size: (
-                WAL_HEADER + luck.randrange(size // FRAME) * FRAME + luck.randrange(FRAME_HEADER)
+            yield (
+                name,
+                "frame heads",
+                lambda luck, size=size: (
+                    WAL_HEADER + luck.randrange(size // FRAME) * FRAME + luck.randrange(FRAME_HEADER)
+                ),
             )
             yield name, "payloads", lambda luck, size=size: luck.randrange(WAL_HEADER, size)
         elif name.endswith(".anchor"):

@@ -40,8 +40,10 @@ WHOLE, TAIL, ROLLED = Outcome("whole"), Outcome("tail"), Outcome("as its anchor"
 
 def judge(files: Files, whole: Original, *, floor: int, folder: Path) -> Outcome:
     """Put the files on disk, use them, and clear up."""
-    written(files, folder)
     try:
+        if whole.name == "open":
+            return _open(files, folder, whole, floor)
+        written(files, folder)
         return _JUDGES.get(whole.name, _ledger)(folder, whole, floor)
     except (LedgerRefused, StoreRefused) as refusal:
         return _refused(refusal)
@@ -82,6 +84,7 @@ def _ledger(folder: Path, whole: Original, floor: int) -> Outcome:
         if outcome.verdict == "lost" or refusal is not None:
             return outcome  # an auditor who was refused does not write, and may see less than the writer mends
         if not report.ok:
+            _try_to_append(ledger)
             return Outcome("found", "+".join(sorted({each.check for each in report.findings})))
         if said != _right(ledger, len(found)):
             return Outcome("lost", "the full check found nothing and an answer is wrong")
@@ -90,6 +93,44 @@ def _ledger(folder: Path, whole: Original, floor: int) -> Outcome:
         if [link.hash for link in again.links()] != found + added:
             return Outcome("lost", "an entry that was acknowledged after the damage is not there")
     return outcome
+
+
+def _try_to_append(ledger: Ledger) -> None:
+    """The fleet goes on until somebody looks: it may be refused, and may not fall over."""
+    try:
+        append(ledger)
+    except LedgerRefused as refusal:
+        if refusal.unknown:
+            raise
+
+
+def _open(files: Files, folder: Path, whole: Original, floor: int) -> Outcome:
+    """Damaged while a process has it open: whatever that one still acknowledges must be there afterwards, too."""
+    written(whole.files, folder)
+    path, said = folder / LEDGER, list(whole.acknowledged)
+    with Ledger.open(path) as ledger:
+        for name in whole.files:
+            _put(folder / name, files.get(name))
+        try:
+            for _ in range(3):
+                said += append(ledger)
+        except LedgerRefused:
+            pass
+    with Ledger.open(path) as again:
+        found = [link.hash for link in again.links()]
+    if len(said) > len(whole.acknowledged):
+        return WHOLE if found == said else Outcome("lost", f"{len(found)} entries of {len(said)} acknowledged ones")
+    return _compared(found, whole, floor)
+
+
+def _put(path: Path, raw: bytes | None) -> None:
+    """Into the same file, as a failing disk does; or away with it."""
+    if raw is None:
+        path.unlink(missing_ok=True)
+    elif path.read_bytes() != raw:
+        with path.open("r+b") as file:
+            file.truncate(len(raw))
+            file.write(raw)
 
 
 def _answers(ledger: Ledger) -> tuple[object, ...]:

@@ -2,6 +2,7 @@
 
     running    half of the entries are in the database, half still in its WAL: the process is alive or was killed
     rebooted   the same without the -shm, as after a power cut
+    open       the same files, damaged under the hands of a process that has them open and goes on appending
     finished   closed: everything is in the database
     unsaid     killed between COMMIT and the anchor: the last entry was committed and never acknowledged
     journal    a cluster operator's own copy of the ledger, its anchor on another disk
@@ -64,6 +65,7 @@ def originals(folder: Path) -> dict[str, Original]:
         Original("running", mine.running, mine.said, past=mine.past, foreign=other.running),
         Original("rebooted", _without_shm(mine.running), mine.said, past=mine.past,
                  foreign=_without_shm(other.running)),
+        Original("open", mine.running, mine.said, past=mine.past, foreign=other.running),
         Original("finished", mine.finished, mine.said, past=mine.past, foreign=other.finished),
         Original("unsaid", mine.unsaid, mine.said, unsaid=mine.unsaid_tail, past=mine.past, foreign=other.unsaid),
         Original("journal", journal[0], mine.said, past=journal[1], foreign=foreign_journal[0], lines=mine.lines),
