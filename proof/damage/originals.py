@@ -48,7 +48,7 @@ class Original(Struct, frozen=True):
     unsaid: tuple[str, ...] = ()
     """What was committed after that and never acknowledged: it may be there or not."""
     past: tuple[Files, ...] = ()
-    foreign: Files = {}  # noqa: RUF012 -- msgspec copies an empty default
+    foreign: Files = {}
     lines: tuple[Line, ...] = ()
     """What the API server still has, for a journal."""
 
