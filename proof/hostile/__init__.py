@@ -73,9 +73,8 @@ def _replay(bench: Bench, name: str) -> int:
 
 def _ending(findings: list[Finding], results: dict[str, Result]) -> int:
     for finding in findings[:20]:
-        print(
-            f"FAULT {finding.id} on {finding.where}: {finding.what}\n      again: python -m proof hostile --replay {finding.id}"
-        )
+        print(f"FAULT {finding.id} on {finding.where}: {finding.what}")
+        print(f"      again: python -m proof hostile --replay {finding.id}")
     total = sum(one.count for one in results.values())
     if findings:
         print(f"{len(findings)} faults in {total} manifests.")

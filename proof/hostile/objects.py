@@ -28,15 +28,20 @@ from proof.hostile.parts import (
 Luck = random.Random
 
 
+_RUN_HOLDERS = ("spec", "spec.resources", "spec.locality", "spec.malleable", "spec.funding", "spec.runtime")
+_BUDGET_HOLDERS = ("spec", "spec.envelopes[0]", "spec.envelopes[0].lending", "spec.envelopes[0].preActivation")
+
+
 def unknown(luck: Luck, name: str) -> Variant:
     """Fields that nobody knows, or knows almost."""
     tree = one(luck, name)
-    path = pick(luck, tree, ("spec", "spec.resources", "spec.locality", "spec.malleable", "spec.funding", "spec.runtime"),
-                ("spec", "spec.envelopes[0]", "spec.envelopes[0].lending", "spec.envelopes[0].preActivation"))  # fmt: skip
+    path = pick(luck, tree, _RUN_HOLDERS, _BUDGET_HOLDERS)
     place = at(tree, path)
     near = luck.choice(sorted(place))
-    strange = [near.upper(), near + "s", f"{near} ", near[:-1], "priority", "priorityClassName", "__class__", "__proto__",
-               "constructor", "$ref", "toString", "", "a.b", "*", "0", "x" * size(luck, 300_000), near.replace("GPUs", "Gpus")]  # fmt: skip
+    strange = [near.upper(), near + "s", f"{near} ", near[:-1], "priority", "priorityClassName", "__class__",
+               "__proto__",
+               "constructor", "$ref", "toString", "", "a.b", "*", "0",
+               "x" * size(luck, 300_000), near.replace("GPUs", "Gpus")]  # fmt: skip
     keys = {key for key in luck.sample(strange, luck.randrange(1, 4)) if key not in place} or {"priority"}
     if luck.random() < 0.1:
         keys = {f"x{number}" for number in range(size(luck, 15_000))}
@@ -127,7 +132,8 @@ def nan(luck: Luck, name: str) -> Variant:
 
 def globs(luck: Luck, name: str) -> Variant:
     """Patterns that would be regular expressions, or match more than was meant."""
-    bad = ["(a+)+$", "org:a*", "**", "[a-", "?", "org:**", "*:*x", "org::*", ":*", "*:", "org:*:", ".*", "^org", "org:ai:*|.*",
+    bad = ["(a+)+$", "org:a*", "**", "[a-", "?", "org:**", "*:*x", "org::*", ":*", "*:", "org:*:", ".*", "^org",
+           "org:ai:*|.*",
            "org:{a,b}", "org:ai:%", "~", "!org:*", "org:AI:*", "org:*,org:b", " *", "*" * size(luck, 200_000),
            "a:" * size(luck, 100_000), "(" * 500 + ")" * 500, "\\*", "org:ai:\u2217"]  # fmt: skip
     tree = put(budget(name), "spec.envelopes[0].lending.to", [luck.choice(bad)])
@@ -149,8 +155,10 @@ def cycles(luck: Luck, name: str) -> Variant:
 
 def paths(luck: Luck, name: str) -> Variant:
     """Names that would leave their folder."""
-    bad = luck.choice(["../../etc/passwd", "..", ".", "/etc/shadow", "a/../b", "a/b", "..%2f..%2fx", "C:\\x", "\\\\host\\share",
-                       "~root", "file:///etc/passwd", "a\\b", "-rf", "a" * 300 + "/..", ".hidden", "nul\x00x", "a..b/"])  # fmt: skip
+    bad = luck.choice(["../../etc/passwd", "..", ".", "/etc/shadow", "a/../b", "a/b", "..%2f..%2fx", "C:\\x",
+                       "\\\\host\\share",
+                       "~root", "file:///etc/passwd", "a\\b", "-rf", "a" * 300 + "/..", ".hidden", "nul\x00x",
+                       "a..b/"])  # fmt: skip
     tree = one(luck, name)
     where = (*RUN_WORDS[:4], "spec.template.spec.containers[0].name", "spec.template.spec.initContainers")
     path = pick(luck, tree, where, BUDGET_WORDS)
@@ -159,9 +167,12 @@ def paths(luck: Luck, name: str) -> Variant:
     return Variant(said(luck, put(tree, path, value)), bad=not may or "/" in bad or "\\" in bad)
 
 
-_SHELL = ("$(touch pwned)", "`id`", "; rm -rf /", "| sh", "&& true", "{{ 7*7 }}", "{{.Values.x}}", "${jndi:ldap://x}", "%s%n%x",
-          "%(name)s", "{0.__class__}", "' OR 1=1 --", "<script>alert(1)</script>", "$HOME", "#{7*7}", "<%= 1 %>", "\\", '"', "'",
-          "=cmd|'/c calc'!A0", "@SUM(1)", "a\nb", "x: y", "- z", "*", "&", "!", "<!ENTITY x SYSTEM 'file:///'>")  # fmt: skip
+_SHELL = ("$(touch pwned)", "`id`", "; rm -rf /", "| sh", "&& true", "{{ 7*7 }}", "{{.Values.x}}",
+          "${jndi:ldap://x}", "%s%n%x",
+          "%(name)s", "{0.__class__}", "' OR 1=1 --", "<script>alert(1)</script>", "$HOME", "#{7*7}", "<%= 1 %>",
+          "\\", '"', "'",
+          "=cmd|'/c calc'!A0", "@SUM(1)", "a\nb", "x: y", "- z", "*", "&", "!",
+          "<!ENTITY x SYSTEM 'file:///'>")  # fmt: skip
 
 
 def shell(luck: Luck, name: str) -> Variant:
@@ -192,12 +203,14 @@ def names(luck: Luck, name: str) -> Variant:
 
 def times(luck: Luck, name: str) -> Variant:
     """Instants that never were, lengths that are none, clocks of nowhere."""
-    instants = ["2025-02-30T00:00:00Z", "2025-13-01T00:00:00Z", "2025-11-01T25:00:00Z", "2025-11-01", "now", "tomorrow", "",
+    instants = ["2025-02-30T00:00:00Z", "2025-13-01T00:00:00Z", "2025-11-01T25:00:00Z", "2025-11-01", "now",
+                "tomorrow", "",
                 "2025-11-01T00:00:00", "2025-11-01T00:00:00+99:99", "2025-11-01T00:00:60Z", "0000-00-00T00:00:00Z",
                 "99999-01-01T00:00:00Z", "-2025-11-01T00:00:00Z", "1698796800", "2025-11-01T00:00:00 Europe/Berlin",
                 "2025-11-01 00:00:00", "2025-W44-6T00:00:00Z", "\u0662\u0660\u0662\u0665-11-01T00:00:00Z",
                 "2025-11-01T00:00:00." + "1" * size(luck, 300_000) + "Z", "2025-11-01t00:00:00z"]  # fmt: skip
-    lengths = ["", "6", "6 h", "6hours", "-6h", "1e3h", "h", "6h6h6h" * size(luck, 9000), "9" * size(luck, 300_000) + "h", "P1D",
+    lengths = ["", "6", "6 h", "6hours", "-6h", "1e3h", "h",
+               "6h6h6h" * size(luck, 9000), "9" * size(luck, 300_000) + "h", "P1D",
                "6\u0068\u200b", "0.5.5h", "inf", "1:30", "0s", "\u0666h", "6H", "1h-30m", "NaN"]  # fmt: skip
     if luck.random() < 0.5:
         field = luck.choice(["start", "end"])
@@ -235,7 +248,8 @@ def privileges(luck: Luck, name: str) -> Variant:
         f"{main}.env": [{"name": key, "value": "all"} for key in
                         ("NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "TENURE_RUN", "LD_PRELOAD", "MASTER_ADDR")],
         f"{main}.resources": {"limits": {"nvidia.com/gpu": "64"}, "requests": {"nvidia.com/gpu": "0"}},
-        "spec.template.spec.initContainers": [{"name": "i", "command": ["true"], "resources": {"limits": {"nvidia.com/gpu": 8}}}],
+        "spec.template.spec.initContainers": [
+            {"name": "i", "command": ["true"], "resources": {"limits": {"nvidia.com/gpu": 8}}}],
     }  # fmt: skip
     tree = run(name)
     for path in luck.sample(sorted(asks), luck.randrange(1, 6)):
@@ -243,11 +257,14 @@ def privileges(luck: Luck, name: str) -> Variant:
     return Variant(said(luck, tree), bad=False)
 
 
+_OTHERS = ("org:ai", "org", "org:ai:raix", "org:mm", "org:ai:vision", "org:ai:rai2:sys")
+
+
 def spoofing(luck: Luck, name: str) -> Variant:
     """Somebody else's money, or the scheduler's own words."""
     tree = run(name)
     bad = (
-        lambda: put(tree, "spec.owner", luck.choice(["org:ai", "org", "org:ai:raix", "org:mm", "org:ai:vision", "org:ai:rai2:sys"])),
+        lambda: put(tree, "spec.owner", luck.choice(_OTHERS)),
         lambda: put(tree, "spec.funding", {"allowBorrow": False, "maxBorrowGPUs": 1}),
         lambda: {**tree, "kind": "Lease"},
         lambda: {**tree, "kind": "Reservation"},

@@ -74,7 +74,8 @@ RUN_NUMBERS = (
 )  # fmt: skip
 BUDGET_NUMBERS = (
     "spec.envelopes[0].concurrency", "spec.envelopes[0].maxGPUHours", "spec.envelopes[0].lending.maxConcurrency",
-    "spec.envelopes[0].lending.maxGPUHours", "spec.aggregateCaps[0].maxConcurrency", "spec.aggregateCaps[0].maxGPUHours",
+    "spec.envelopes[0].lending.maxGPUHours", "spec.aggregateCaps[0].maxConcurrency",
+    "spec.aggregateCaps[0].maxGPUHours",
 )  # fmt: skip
 RUN_WORDS = (
     "metadata.name", "metadata.namespace", "spec.owner", "spec.resources.gpuType", "spec.runtime.onPreemption",

@@ -237,7 +237,8 @@ class Hook:
         request = {
             "uid": "u", "operation": "CREATE",
             "kind": {"group": "rq.davidlangworthy.io", "version": "v1", "kind": kind},
-            "name": _word(meta.get("name")), "namespace": _word(meta.get("namespace")) or ("rai" if kind == "Run" else ""),
+            "name": _word(meta.get("name")),
+            "namespace": _word(meta.get("namespace")) or ("rai" if kind == "Run" else ""),
             "object": tree,
         }  # fmt: skip
         try:

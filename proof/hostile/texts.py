@@ -5,8 +5,25 @@ from __future__ import annotations
 import json
 import random
 
-from proof.hostile.parts import MIB, Tree, Variant, as_yaml, at, budget, one, pick, put, run, said, size
-from proof.hostile.parts import BUDGET_PARTS, BUDGET_WORDS, FREE, RUN_PARTS, RUN_WORDS
+from proof.hostile.parts import (
+    BUDGET_PARTS,
+    BUDGET_WORDS,
+    FREE,
+    MIB,
+    RUN_PARTS,
+    RUN_WORDS,
+    Tree,
+    Variant,
+    as_yaml,
+    at,
+    budget,
+    one,
+    pick,
+    put,
+    run,
+    said,
+    size,
+)
 
 Luck = random.Random
 
@@ -20,14 +37,14 @@ def oversize(luck: Luck, name: str) -> Variant:
         lambda: honest + "#" * over,
         lambda: honest + "\n" * over,
         lambda: json.dumps(put(run(name), luck.choice(FREE), "x" * over)),
-        lambda: "".join(f"{honest.replace(name, f'{name}-{number}')}---\n" for number in range(over // len(honest) + 1)),
+        lambda: "".join(f"{honest.replace(name, f'{name}-{n}')}---\n" for n in range(over // len(honest) + 1)),
         lambda: json.dumps([{}] * (over // 3)),
         lambda: "---\n" * (MIB // 4 - size(luck, 9999)),
         lambda: json.dumps(put(run(name), "spec.funding.sponsors", ["org:a"] * (40 + size(luck, 40_000)))),
         lambda: json.dumps(put(run(name), "spec.template.spec.x", [0] * (31_000 + size(luck, 60_000)))),
         lambda: json.dumps(put(budget(name), "spec.envelopes", [{}] * (1000 + size(luck, 30_000)))),
-        lambda: as_yaml(put(run(name), "metadata.labels", {f"k{n}": "v" for n in range(65 + size(luck, 9000))})).decode(),
-        lambda: json.dumps([{"kind": "Namespace", "metadata": {"name": f"n{n}"}} for n in range(10_001 + size(luck, 999))]),
+        lambda: json.dumps(put(run(name), "metadata.labels", {f"k{n}": "v" for n in range(65 + size(luck, 9000))})),
+        lambda: json.dumps([{"kind": "Namespace", "metadata": {"name": f"n{n}"}} for n in range(10_001 + over % 999)]),
         lambda: "kind: Run\n" + "x: " + "4" * (MIB - 20),
     )  # fmt: skip
     return Variant(luck.choice(shapes)().encode())
@@ -65,10 +82,10 @@ def aliases(luck: Luck, name: str) -> Variant:
         lambda: bomb,
         lambda: honest + bomb,
         lambda: honest.replace("labels:\n", "labels: &l\n", 1) + "status: *l\n",
-        lambda: honest.replace("metadata:\n", "metadata: &m\n", 1).replace("annotations:\n", "annotations: *m\n  old:\n", 1),
+        lambda: honest.replace("metadata:", "metadata: &m", 1).replace("annotations:", "annotations: *m\n  old:", 1),
         lambda: f"x: &x\n  <<: *x\n{honest}",
         lambda: honest.replace("spec:\n", "spec:\n  <<: {owner: 'org:mm'}\n", 1),
-        lambda: honest.replace("totalGPUs: 4", "totalGPUs: &n 4").replace("desiredTotalGPUs: 4", "desiredTotalGPUs: *n"),
+        lambda: honest.replace(" totalGPUs: 4", " totalGPUs: &n 4").replace("TotalGPUs: 4", "TotalGPUs: *n"),
         lambda: "&a " * size(luck, 60_000) + honest,
         lambda: honest + "".join(f"k{n}: [*a, *a]\n" for n in range(size(luck, 9000))),
         lambda: honest.replace("owner: ", "owner: *nobody # ", 1),
@@ -86,7 +103,6 @@ def duplicates(luck: Luck, name: str) -> Variant:
     text = json.dumps(tree).replace(inner, twice, 1)
     shapes = (
         lambda: text,
-        lambda: text.replace(f'"{key}": {json.dumps(at(tree, path)[key])}', f'"{key}": {json.dumps(at(tree, path)[key])}', 1),
         lambda: '{"kind": "Budget", ' + json.dumps(tree)[1:],
         lambda: as_yaml(tree).decode() + f"kind: {luck.choice(['Run', 'Budget', 'Lease'])}\n",
         lambda: as_yaml(tree).decode() + "spec: {}\n",
@@ -131,8 +147,10 @@ def encodings(luck: Luck, name: str) -> Variant:
 
 
 _TAGS = ("!!python/object/apply:os.system", "!!python/name:os.system", "!!python/object/new:type", "!!python/tuple",
-         "!!binary", "!!set", "!!omap", "!!timestamp", "!!float", "!!null", "!ruby/object:Gem::Installer", "!!js/function",
-         "!local", "!<tag:yaml.org,2002:python/object/apply:subprocess.Popen>", "!!java.net.URL", "!Sub", "!vault")  # fmt: skip
+         "!!binary", "!!set", "!!omap", "!!timestamp", "!!float", "!!null", "!ruby/object:Gem::Installer",
+         "!!js/function",
+         "!local", "!<tag:yaml.org,2002:python/object/apply:subprocess.Popen>", "!!java.net.URL", "!Sub",
+         "!vault")  # fmt: skip
 
 
 def tags(luck: Luck, name: str) -> Variant:
@@ -197,15 +215,17 @@ def controls(luck: Luck, name: str) -> Variant:
         lambda: json.dumps(put(tree, "spec", {**tree["spec"], f"{mark}owner": "org"})).encode(),
         lambda: json.dumps(put(tree, "kind", f"Run{mark}")).encode(),
         lambda: f"kind: Run\n{mark}".encode("utf-8", "surrogatepass"),
-        lambda: f"kind: {mark}Run\nmetadata: {{name: {name}}}\n".encode(),
+        lambda: f"kind: {mark}Run\nmetadata: {{name: {name}}}\n".encode("utf-8", "surrogatepass"),
         lambda: json.dumps(put(tree, "metadata.labels", {f"a{mark}": "b"})).encode(),
         lambda: json.dumps(put(tree, "metadata.annotations", {"rq.davidlangworthy.io/owner": f"org{mark}"})).encode(),
     )  # fmt: skip
     return Variant(luck.choice(shapes)(), bad=tree["kind"] == "Run" or path != "")
 
 
-_ODD = ("\u202eevil", "a\u200bb", "\u2066x\u2069", "a\u200db", "\ufeffx", "tr\u0430in", "\uff41\uff42", "e\u0301", "\u00ad",
-        "\U0001f600", "\u0131", "\u212a", "\u3000", "\u2800", "\U000e0041", "\ufffd", "\uffff", "\ud800", "\u061c", "\u180e",
+_ODD = ("\u202eevil", "a\u200bb", "\u2066x\u2069", "a\u200db", "\ufeffx", "tr\u0430in", "\uff41\uff42", "e\u0301",
+        "\u00ad",
+        "\U0001f600", "\u0131", "\u212a", "\u3000", "\u2800", "\U000e0041", "\ufffd", "\uffff", "\ud800", "\u061c",
+        "\u180e",
         "\u1d2e", "\u0660\u0661", "\u216b")  # fmt: skip
 
 

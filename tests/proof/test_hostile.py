@@ -1,4 +1,4 @@
-"""24 classes of hostile manifests x 50 on the command line, the embedded fleet and the webhook; and the bugs they found."""
+"""24 classes of hostile manifests x 50 on the command line, the fleet and the webhook; and the bugs they found."""
 
 from __future__ import annotations
 
