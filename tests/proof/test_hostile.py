@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from proof import hostile
@@ -16,7 +17,9 @@ from proof.hostile.judge import STEPS_MAX, Bench, Result
 from proof.hostile.parts import Variant, put, run
 from proof.hostile.surfaces import Told
 from tenure.api.decode import read, read_tree
+from tenure.api.meta import GROUP
 from tenure.api.text import TEXT_BYTES_MAX
+from tenure.kube.review import Review, answer
 from tests.cli.support import call, create
 
 
@@ -118,3 +121,14 @@ def test_a_long_file_is_not_said_to_be_shorter_than_it_is(tmp_path: Path) -> Non
     assert "more than the 1048576 bytes that are read" in done.err
     (error,) = read("#" * 2 * TEXT_BYTES_MAX, source="standard input").errors
     assert error.sentence() in done.err
+
+
+@pytest.mark.parametrize("conditions", [7, 1.5, "yes", {"type": "Admitted"}, [7], None])
+def test_a_status_of_no_shape_does_not_stop_the_webhook(conditions: Any) -> None:
+    """What was stored before may have any status: judging an update of it ended in a traceback."""
+    old = {**put(run(), "spec.runtime.maxRestarts", 1), "status": {"conditions": conditions}}
+    request = {"uid": "u", "operation": "UPDATE", "kind": {"group": GROUP, "version": "v1", "kind": "Run"},
+               "name": "honest", "namespace": "rai", "object": run(), "oldObject": old}  # fmt: skip
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    found = answer(msgspec.convert(review, Review), patching=True)
+    assert found["response"]["allowed"]
