@@ -21,7 +21,7 @@ from msgspec import Struct
 from proof.damage.originals import LEDGER, Files, Original
 
 SECTOR, PAGE, FRAME, WAL_HEADER, FRAME_HEADER = 512, 4096, 24 + 4096, 32, 24
-FLIPS_MIN = 900
+FLIPS_MIN = 500
 _SEQ = re.compile(rb"tenure-anchor/1 \S+ (\d+) ")
 
 
@@ -206,6 +206,8 @@ def _foreign(files: Files, whole: Original, case: Case) -> Files:
 
 def _foreign_cases(whole: Original) -> Iterator[Case]:
     """Not all of them at once: that is another fleet's ledger, and a good one. A cluster knows its own."""
+    if not whole.foreign:
+        return
     vital = [name for name in whole.files if not name.endswith("-shm")]
     for some in _some(list(whole.files)):
         if whole.name in ("journal", "archive") or not set(vital) <= set(some):

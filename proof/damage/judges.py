@@ -14,13 +14,18 @@ from typing import Any
 
 from msgspec import Struct
 
-from proof.damage.originals import LEDGER, Files, Original, commit_of, written
+from proof.damage.originals import IMAGE, LEDGER, Files, Original, commit_of, written
 from tenure.api.ledger_objects import LedgerHeadSpec
 from tenure.custodian import CustodianRefused, open_custodian
+from tenure.engine import Apply, dump
 from tenure.kube.archive import Archive
 from tenure.kube.journal import open_journal, take_all
 from tenure.kube.refusals import StoreRefused
 from tenure.ledger import Ledger, LedgerRefused
+from tenure.shell.home import Home
+from tenure.shell.ledger_store import LedgerStore
+from tenure.shell.simulated import SimulatedExecutor
+from tenure.testing.builders import run
 from tests.ledger.support import append
 
 ANCHOR = f"disk2/{LEDGER}.anchor"
@@ -81,6 +86,9 @@ def _ledger(folder: Path, whole: Original, floor: int) -> Outcome:
     with Ledger.open(path) as ledger:
         found = [link.hash for link in ledger.links()]
         outcome = _compared(found, whole, floor)
+        image = ledger.snapshot()
+        if image is not None and image.body != IMAGE:
+            return Outcome("lost", "an image that nobody saved")
         if outcome.verdict == "lost" or refusal is not None:
             return outcome  # an auditor who was refused does not write, and may see less than the writer mends
         if not report.ok:
@@ -153,6 +161,22 @@ def _right(ledger: Ledger, count: int) -> tuple[object, ...]:
     return _RIGHT[head.hash]
 
 
+def _fleet(folder: Path, whole: Original, floor: int) -> Outcome:
+    """As the driver starts: the state that it was, or a refusal; then an honest run is decided on."""
+    with Ledger.open(folder / LEDGER) as ledger:
+        outcome = _compared([link.hash for link in ledger.links()], whole, floor)
+        home = Home(LedgerStore(ledger), SimulatedExecutor())
+        if outcome is WHOLE and dump(home.state) != whole.state:
+            return Outcome("lost", "every entry is there, and the state is another")
+        if outcome is not WHOLE:
+            return outcome
+        now = home.state.now
+        home.handle(Apply((run("after", 1, owner="org:west"),)), now=now)
+        home.drive(now=now)
+        report = ledger.verify()
+        return outcome if report.ok else Outcome("found", "+".join(sorted({one.check for one in report.findings})))
+
+
 def _journal(folder: Path, whole: Original, floor: int) -> Outcome:
     """As an operator starts: the API server knows the head and every entry; its own disk may know less, never else."""
     last = whole.lines[-1]
@@ -199,6 +223,7 @@ def _custodian(folder: Path, whole: Original, floor: int) -> Outcome:
 
 
 _JUDGES: dict[str, Callable[[Path, Original, int], Outcome]] = {
+    "fleet": _fleet,
     "journal": _journal,
     "archive": _archive,
     "custodian": _custodian,

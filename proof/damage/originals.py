@@ -5,6 +5,7 @@
     open       the same files, damaged under the hands of a process that has them open and goes on appending
     finished   closed: everything is in the database
     unsaid     killed between COMMIT and the anchor: the last entry was committed and never acknowledged
+    fleet      the ledger of a fleet that runs: its state is built again, from an image and what came after it
     journal    a cluster operator's own copy of the ledger, its anchor on another disk
     archive    the segments in which a cluster's old entries are kept
     custodian  a custodian's chain and the journal of what it has revealed
@@ -22,10 +23,16 @@ from pathlib import Path
 from msgspec import Struct
 
 from tenure.custodian import Custodian, init, open_custodian
+from tenure.engine import Apply, dump
 from tenure.kube.archive import Archive
 from tenure.kube.entries import Line
 from tenure.ledger import Ledger
 from tenure.ledger.chain import Link
+from tenure.shell.home import Home
+from tenure.shell.ledger_store import LedgerStore
+from tenure.shell.simulated import SimulatedExecutor
+from tenure.testing.builders import START, budget, envelope, namespace, nodes, run
+from tenure.units import MINUTE
 from tests.ledger.support import append, copy
 
 Files = dict[str, bytes]
@@ -34,6 +41,8 @@ LEDGER = "fleet.db"
 EARLIER, LATER = 6, 6
 """Entries in the database file, and entries in the WAL."""
 REVEALED = 24
+IMAGE = b"state " * 300
+"""What stands for an image of the state in the smaller ledgers."""
 SEGMENTS = (5, 9, 12)
 """Where the archive was cut."""
 
@@ -51,6 +60,8 @@ class Original(Struct, frozen=True):
     foreign: Files = {}
     lines: tuple[Line, ...] = ()
     """What the API server still has, for a journal."""
+    state: bytes = b""
+    """What the engine knows, for a fleet."""
 
 
 class Died(Exception):
@@ -68,6 +79,7 @@ def originals(folder: Path) -> dict[str, Original]:
         Original("open", mine.running, mine.said, past=mine.past, foreign=other.running),
         Original("finished", mine.finished, mine.said, past=mine.past, foreign=other.finished),
         Original("unsaid", mine.unsaid, mine.said, unsaid=mine.unsaid_tail, past=mine.past, foreign=other.unsaid),
+        _fleet(folder / "fleets"),
         Original("journal", journal[0], mine.said, past=journal[1], foreign=foreign_journal[0], lines=mine.lines),
         _archive(folder / "archives", mine.lines, other.lines),
         _custodian(folder / "custodians"),
@@ -108,7 +120,7 @@ class _Story:
                 past.append(self._copied(path))
                 said += append(ledger)
             with ledger.write() as tx:
-                tx.save_snapshot(b"state " * 300)
+                tx.save_snapshot(IMAGE)
             self.running = self._copied(path)
             self.lines = tuple(_line(link) for link in ledger.links())
         self.finished = self._copied(path)
@@ -155,6 +167,26 @@ def _without_shm(files: Files) -> Files:
 def _apart(files: Files) -> Files:
     """The anchor on another disk."""
     return {f"disk2/{name}" if name.endswith(".anchor") else name: raw for name, raw in files.items()}
+
+
+def _fleet(folder: Path) -> Original:
+    """Runs that start, wait and end on simulated pods; two images on the way, as after many entries."""
+    path = folder / "mine" / LEDGER
+    path.parent.mkdir(parents=True)
+    with Ledger.create(path, fleet="lab") as ledger:
+        home = Home(LedgerStore(ledger), SimulatedExecutor())
+        home.handle(Apply((*nodes("n", 2), budget("west", envelope("all", 16)), namespace("lab"))), now=START)
+        past = []
+        for number in range(6):
+            home.handle(Apply((run(f"r{number}", 8, owner="org:west", lasts="30m"),)), now=START + number * 10 * MINUTE)
+            home.drive(now=START + number * 10 * MINUTE)
+            past.append(kept(copy(path, folder / f"copy{number}").parent))
+            if number in (2, 4):
+                with ledger.write() as tx:
+                    tx.save_snapshot(dump(home.state))
+        said = tuple(link.hash for link in ledger.links())
+        files = kept(copy(path, folder / "last").parent)
+        return Original("fleet", files, said, past=tuple(past), state=dump(home.state))
 
 
 def _archive(folder: Path, lines: tuple[Line, ...], others: tuple[Line, ...]) -> Original:

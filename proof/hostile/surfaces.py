@@ -196,7 +196,7 @@ class Driven:
                     and pod["metadata"]["name"] == item.pod.name
                     and pod["metadata"]["labels"]["rq.davidlangworthy.io/run"] == name
                     and first["resources"]["limits"][GPU] == str(len(item.pod.gpus))
-                    and not any(GPU in json.dumps(one) for one in (*others, *pod["spec"].get("initContainers", ())))
+                    and not any(GPU in json.dumps(one) for one in (*others, *(pod["spec"].get("initContainers") or ())))
                     and not any(each["name"] == "CUDA_VISIBLE_DEVICES" for each in first["env"])
                 )
                 if not ours:

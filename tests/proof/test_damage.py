@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from tenure.custodian import open_custodian
 from tenure.ledger import Code, Ledger, LedgerRefused
 from tests.ledger.support import append
 
-NAMES = ("running", "rebooted", "open", "finished", "unsaid", "journal", "archive", "custodian")
+NAMES = ("running", "rebooted", "open", "finished", "unsaid", "fleet", "journal", "archive", "custodian")
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +122,16 @@ def test_tables_that_contradict_an_entry_are_damage_and_no_bug_of_the_caller(
     contradicted = [refusal for refusal in refusals if isinstance(refusal.__cause__, ValueError)]
     assert contradicted
     assert {(refusal.code, refusal.unknown) for refusal in contradicted} == {(Code.Damaged, False)}
+
+
+def test_an_image_that_is_listed_and_not_found_only_costs_time() -> None:
+    """A bit in the head of a page: an image was listed and its row not found, and the fleet did not start, though every
+    entry was there."""
+    db = sqlite3.connect(":memory:")
+    db.execute("CREATE TABLE snapshots (seq INTEGER PRIMARY KEY, body BLOB)")
+    assert Ledger._snapshot_body(db, 7) is None
+    db.execute("INSERT INTO snapshots VALUES (7, x'2a')")
+    assert Ledger._snapshot_body(db, 7) == b"*"
 
 
 def test_a_bug_of_the_caller_stays_one(tmp_path: Path) -> None:
