@@ -229,7 +229,7 @@ def test_all_errors_come_at_once() -> None:
         ("kind: Notify\nreceivers: [{name: a, stdout: yes}]", "a string where a boolean belongs"),
         ("kind: Notify\nreceivers: [{name: 'a\\x1b', stdout: true}]", "not a valid name"),
         ("{kind: Notify, receivers: [" + "{name: a, stdout: true}," * 33 + "]}", "33 items"),
-        ("x" * 2_000_000, "more than the 1048576 that are read"),
+        ("x" * 2_000_000, "more than the 1048576 bytes that are read"),
         ("[" * 500, "deep"),
     ],
 )

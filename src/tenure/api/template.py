@@ -1,7 +1,9 @@
 """The pod template: free-form as Kubernetes has it, checked as far as Tenure itself reads it.
 
 At least one container; commands, arguments and environment are strings, because an executor will hand them
-to a process. Everything else is passed on as it is. A name and an image are not demanded here: the embedded
+to a process. Labels, resources, init containers and tolerations have the shape that Kubernetes gives them, because
+pods are made by adding to them: one odd template must not stop whoever makes everybody's pods. Everything else is
+passed on as it is. A name and an image are not demanded here: the embedded
 fleet needs neither, and Kubernetes asks for them itself."""
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ GRACE_SECONDS_MAX = 2**31 - 1
 
 
 def check_template(template: dict[str, Any], at: Path, faults: Faults, *, containers_required: bool) -> None:
+    _check_metadata(template.get("metadata"), (*at, "metadata"), faults)
     spec = template.get("spec")
     if spec is None and not containers_required:
         return
@@ -25,22 +28,56 @@ def check_template(template: dict[str, Any], at: Path, faults: Faults, *, contai
         faults.add((*at, "spec"), "a template without a container", "give spec.containers", value=value)
         return
     _check_grace(spec, (*at, "spec"), faults)
-    containers = spec.get("containers")
+    _check_list(spec.get("tolerations"), (*at, "spec", "tolerations"), "a list of tolerations", faults)
+    containers, before = spec.get("containers"), spec.get("initContainers")
+    names: set[str] = set()
     here = (*at, "spec", "containers")
     if containers is None and not containers_required:
-        return
-    if not isinstance(containers, list) or not containers:
+        pass
+    elif not isinstance(containers, list) or not containers:
         value = "" if containers is None else show(containers)
         faults.add(here, "a template without a container", "give a list of at least one container", value=value)
-    elif len(containers) > CONTAINER_COUNT_MAX:
-        fix = f"give at most {CONTAINER_COUNT_MAX}"
-        faults.add(here, f"{len(containers)} containers", fix, value=show(containers))
     else:
-        _check_containers(containers, here, faults)
+        _check_containers(containers, names, here, faults)
+    if _check_list(before, (*at, "spec", "initContainers"), "a list of containers", faults):
+        _check_containers(before, names, (*at, "spec", "initContainers"), faults)
 
 
-def _check_containers(containers: list[Any], at: Path, faults: Faults) -> None:
-    names: set[str] = set()
+def _check_metadata(metadata: Any, at: Path, faults: Faults) -> None:
+    if not _check_mapping(metadata, at, faults):
+        return
+    for field in ("labels", "annotations"):
+        given = metadata.get(field)
+        for key, value in given.items() if _check_mapping(given, (*at, field), faults) else ():
+            if not isinstance(value, str):
+                faults.add((*at, field, key), "not a string", "put it in quotes", value=show(value))
+
+
+def _check_resources(resources: Any, at: Path, faults: Faults) -> None:
+    if _check_mapping(resources, at, faults):
+        for field in ("limits", "requests"):
+            _check_mapping(resources.get(field), (*at, field), faults)
+
+
+def _check_mapping(value: Any, at: Path, faults: Faults) -> bool:
+    """Whether there is a mapping; what is absent is no fault."""
+    if value is not None and not isinstance(value, dict):
+        faults.add(at, "not a mapping", "write one as Kubernetes has it, or leave it out", value=show(value))
+    return isinstance(value, dict)
+
+
+def _check_list(value: Any, at: Path, what: str, faults: Faults) -> bool:
+    """Whether there is a list; what is absent is no fault."""
+    if value is not None and not isinstance(value, list):
+        faults.add(at, f"not {what}", "write one as Kubernetes has it, or leave it out", value=show(value))
+    return isinstance(value, list)
+
+
+def _check_containers(containers: list[Any], names: set[str], at: Path, faults: Faults) -> None:
+    if len(containers) > CONTAINER_COUNT_MAX:
+        fix = f"give at most {CONTAINER_COUNT_MAX}"
+        faults.add(at, f"{len(containers)} containers", fix, value=show(containers))
+        return
     for index, container in enumerate(containers):
         here = (*at, index)
         if not isinstance(container, dict):
@@ -51,6 +88,7 @@ def _check_containers(containers: list[Any], at: Path, faults: Faults) -> None:
         for field in ("command", "args"):
             _check_string_list(container.get(field), (*here, field), faults)
         _check_env(container.get("env"), (*here, "env"), faults)
+        _check_resources(container.get("resources"), (*here, "resources"), faults)
 
 
 def _check_name(container: dict[str, Any], names: set[str], at: Path, faults: Faults) -> None:

@@ -108,11 +108,11 @@ def _documents(text: str, meter: Meter) -> Iterator[Any]:
 def _checked(text: str | bytes) -> str:
     """The text as a string of bounded length, free of raw control characters."""
     if len(text) > TEXT_BYTES_MAX:
-        raise _oversize(len(text))
+        raise _oversize()
     if isinstance(text, bytes):
         text = _decoded(text)
-    elif not text.isascii() and (size := len(_encoded(text))) > TEXT_BYTES_MAX:
-        raise _oversize(size)
+    elif not text.isascii() and len(_encoded(text)) > TEXT_BYTES_MAX:
+        raise _oversize()
     if text.startswith("\ufeff"):
         raise Refused("line 1, column 1", "begins with a byte order mark", "save it as UTF-8 without one")
     if found := _CONTROL.search(text):
@@ -121,8 +121,9 @@ def _checked(text: str | bytes) -> str:
     return text
 
 
-def _oversize(size: int) -> Refused:
-    return Refused("", f"{size} bytes, more than the {TEXT_BYTES_MAX} that are read", "split it into smaller files")
+def _oversize() -> Refused:
+    """How much more is not said: whoever read the file stopped here, too."""
+    return Refused("", f"more than the {TEXT_BYTES_MAX} bytes that are read", "split it into smaller files")
 
 
 def _decoded(text: bytes) -> str:

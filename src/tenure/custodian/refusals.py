@@ -68,7 +68,10 @@ _TEXTS: dict[Code, tuple[str, str]] = {
     ),
     Code.OutOfTurn: (
         "c[{index}] is not due: the next to be revealed is c[{due}].",
-        "Freeze an intent with that index first: values are revealed in order, one for each freeze.",
+        (
+            "Freeze an intent with that index first: values are revealed in order, one for each freeze. If the ledger "
+            "has c[{due}] already, the journal of this custodian was cut short or is an old copy: put the newest back."
+        ),
     ),
     Code.Exhausted: (
         "The chain ends at c[{length}]; there is no c[{index}].",

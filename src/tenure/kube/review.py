@@ -130,9 +130,8 @@ def _relations(
 def _admitted(tree: dict[str, Any]) -> bool:
     status = tree.get("status")
     conditions = status.get("conditions") if isinstance(status, dict) else None
-    return any(
-        isinstance(one, dict) and (one.get("type"), one.get("status")) == ("Admitted", "True")
-        for one in conditions or ()
+    return isinstance(conditions, list) and any(
+        isinstance(one, dict) and (one.get("type"), one.get("status")) == ("Admitted", "True") for one in conditions
     )
 
 

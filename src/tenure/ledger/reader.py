@@ -234,10 +234,11 @@ class Reader:
     @staticmethod
     def _snapshot_body(db: sqlite3.Connection, seq: int) -> bytes | None:
         try:
-            body = db.execute("SELECT body FROM snapshots WHERE seq = ?", (seq,)).fetchone()[0]
+            row = db.execute("SELECT body FROM snapshots WHERE seq = ?", (seq,)).fetchone()
         except sqlite3.DatabaseError:
             return None
-        return body if isinstance(body, bytes) else None
+        # In a damaged tree a row may be listed, and then not be found by its key.
+        return row[0] if row is not None and isinstance(row[0], bytes) else None
 
     @contextmanager
     def _asking(self) -> Iterator[sqlite3.Connection]:

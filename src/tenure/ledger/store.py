@@ -213,8 +213,11 @@ class Ledger(Reader):
             if tx.spoiled:
                 raise RuntimeError("a write in this transaction had failed, and the error was swallowed")
             self._hook("before-commit")
-        except BaseException:
+        except BaseException as error:
             self._rollback()
+            self._writing = False
+            if tx.spoiled and isinstance(error, ValueError | sqlite3.IntegrityError):
+                self._check_tables(error)
             raise
         finally:
             tx.finish()
@@ -269,6 +272,11 @@ class Ledger(Reader):
                 self._db.execute("ROLLBACK")
         except sqlite3.Error:
             self._unconfirmed = True
+
+    def _check_tables(self, error: Exception) -> None:
+        """An entry contradicts the query tables: whose fault is it? Theirs, if they differ from the entries."""
+        for finding in self.verify().findings:
+            raise refused(Code.Damaged, path=self.path, why=finding.sentence.rstrip(".")) from error
 
     def _commit(self, tx: Transaction) -> None:
         try:

@@ -2,15 +2,20 @@
 
 import asyncio
 import base64
+import re
 import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography import x509
 
+from proof.hostile.classes import CLASSES, variant
+from proof.hostile.surfaces import made
+from tenure.api.decode import read_tree
 from tenure.engine.state import State
 from tenure.facts import PutBudget, PutNamespace
 from tenure.kube.certs import Keeper, Lives
@@ -18,6 +23,7 @@ from tenure.kube.client import Client
 from tenure.kube.config import from_kubeconfig
 from tenure.kube.loop import IO
 from tenure.kube.system import System
+from tenure.kube.translate import read_object
 from tenure.kube.webhook import Webhook, keep_published, publish, serving
 from tenure.testing import budget as budget_of
 from tenure.testing import envelope, namespace
@@ -254,3 +260,35 @@ def test_with_the_webhook_away_good_runs_go_in_and_bad_ones_do_not(called: tuple
     finally:
         desk.open()
     until(lambda: asks_webhook(world, "back"))
+
+
+HOSTILE_EACH = 4
+"""Of each class of ``python -m proof hostile``: one object is one call here."""
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_hostile_objects_end_at_the_api_server(called: tuple[World, Desk], name: str) -> None:
+    """What the fleet refuses does not get past API server and webhook; what gets past is read by the operator."""
+    world, _ = called
+    answers = []
+    for number in range(HOSTILE_EACH):
+        text = re.sub(rb"\brai\b", b"team-a", variant(name, number).text.replace(b"org:ai:rai", b"org:a"))
+        for tree in islice((each for each in made(text) if each.get("kind") in ("Run", "Budget")), 2):
+            place = "namespaces/team-a/runs" if tree["kind"] == "Run" else "budgets"
+            try:
+                answer = world.cast["admin"].call(
+                    "POST", f"{OURS}/{place}?dryRun=All&fieldValidation=Strict", {"apiVersion": "x", **tree}
+                )
+            except (TypeError, ValueError):
+                continue  # no client can send it
+            wrong = [each.sentence() for each in read_tree(tree).errors if each.path.startswith("spec")]
+            assert not (answer.ok and wrong), (number, wrong)
+            assert answer.status < 500, (number, answer.status, answer.message)
+            assert all(line.isprintable() for line in answer.message.split("\n")), number
+            if answer.ok:
+                assert read_object(answer.body).errors == ()
+            answers.append(answer.status)
+    assert answers or name in ("deep", "encodings", "kinds", "tags", "oversize", "aliases", "controls"), (
+        "objects were sent"
+    )
+    assert submitted(world, run("honest")).ok, "and it goes on"

@@ -1,0 +1,161 @@
+"""What must hold for every manifest, whatever is in it.
+
+refused     in words that can be printed, with what would be right; nothing written; no traceback
+taken       only if it was not meant to be refused, and then the same normal form on every surface
+alike       the command line says what the fleet says; the webhook judges an object as the fleet judges that object
+bounded     interpreter steps of one answer, in whole: no clock is asked
+afterwards  the fleet still takes an honest run and starts it
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from msgspec import Struct, field
+
+from proof.hostile.parts import Variant
+from proof.hostile.surfaces import SENT_OBJECTS_MAX, CommandLine, Driven, Hook, Told, made
+
+STEPS_MAX = 4_000_000
+"""Calls and returns of one answer, everything included."""
+_OURS = ("metadata", "apiVersion", "kind", "status")
+"""What the API server judges before a webhook is asked, or takes from elsewhere."""
+_PROGRAM = "import sys; from tenure.cli.main import kubectl_runs; sys.exit(kubectl_runs())"
+
+
+class Finding(Struct, frozen=True):
+    """Something that must not be."""
+
+    id: str
+    where: str
+    what: str
+
+
+class Result(Struct):
+    """Of one class."""
+
+    count: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    taken: Counter[str] = field(default_factory=Counter)
+    steps: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+
+class Bench:
+    """The three surfaces side by side, all beginning with the same fleet."""
+
+    def __init__(self, folder: Path) -> None:
+        self.cli, self.fleet = CommandLine(folder / "cli"), Driven(folder / "fleet")
+        self.hook = Hook(lambda: self.fleet.state)
+        self._shown: list[str] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.fleet.close()
+
+    def judge(self, name: str, variant: Variant, result: Result) -> list[tuple[str, Told]]:
+        """One manifest on all three; what each answered."""
+        result.count += 1
+        trees = list(islice(made(variant.text), SENT_OBJECTS_MAX))
+        hooked = self._watched(name, "webhook", lambda: self.hook.ask(variant.text, trees), result) or []
+        alone = [(tree, told, self.fleet.ask_tree(tree) if tree is not None else None) for tree, told in hooked]
+        cli = self._watched(name, "command line", lambda: self.cli.ask(variant.text), result) or Told(fault="no answer")
+        fleet = self._watched(name, "fleet", lambda: self.fleet.ask(variant.text), result) or Told(fault="no answer")
+        for where, told in (("cli", cli), ("fleet", fleet)):
+            (result.refused if told.why else result.taken)[where] += 1
+        if hooked:
+            (result.refused if any(told.why for _, told in hooked) else result.taken)["hook"] += 1
+        faults = [("command line", cli.fault), ("fleet", fleet.fault), *(("webhook", told.fault) for _, told in hooked)]
+        faults += [("command line", _unlike(cli, fleet)), ("fleet", _wrongly_taken(variant, fleet))]
+        faults += [("webhook", _unlike_the_fleet(told, judged, fleet)) for _, told, judged in alone]
+        result.findings += [Finding(name, where, what) for where, what in faults if what]
+        self.fleet.forget(fleet)
+        self._shown += [key for key in cli.taken if key.startswith("Run/")]
+        return [("command line", cli), ("fleet", fleet), *(("webhook", told) for _, told in hooked)]
+
+    def close_class(self, name: str, result: Result) -> None:
+        """What was taken can be shown, and the fleet goes on."""
+        faults = [self.cli.show(key.replace("Run/", "rai/", 1)) for key in self._shown[:20]]
+        self._shown = []
+        result.findings += [Finding(f"{name}:0", "command line", fault) for fault in faults if fault]
+        if fault := self.fleet.serve():
+            result.findings.append(Finding(f"{name}:0", "fleet", fault))
+
+    def in_a_process(self, name: str, variant: Variant, result: Result) -> None:
+        """The same as a person sees it: a process of its own, its exit code and its words."""
+        env = {**os.environ, "TENURE_LOCAL": str(self.cli.fleet)}
+        done = subprocess.run(
+            [sys.executable, "-c", _PROGRAM, "submit", "-f", "-", "-n", "rai", "--dry-run=server"],
+            input=variant.text, capture_output=True, env=env, check=False,
+        )  # fmt: skip
+        words = done.stderr.decode("utf-8", "replace")
+        if done.returncode not in ((2,) if variant.bad else (0, 2)) or "Traceback" in words:
+            result.findings.append(Finding(name, "process", f"exit code {done.returncode}: {words[-300:]}"))
+
+    def _watched(self, name: str, where: str, work: Callable[[], Any], result: Result) -> Any:
+        """Do it, count its steps, and take whatever is raised for a fault."""
+        answer = None
+        try:
+            answer, count = counted(work)
+        except Exception as error:
+            what = f"a traceback: {type(error).__name__}: {str(error)[:200]}"
+            result.findings.append(Finding(name, where, what))
+            return None
+        result.steps = max(result.steps, count)
+        if count > STEPS_MAX:
+            result.findings.append(Finding(name, where, f"{count} steps"))
+        return answer
+
+
+def counted(work: Callable[[], Any]) -> tuple[Any, int]:
+    """The answer, and how often functions were called and left on the way to it."""
+    count = 0
+
+    def one_more(frame: Any, event: str, arg: Any) -> None:
+        nonlocal count
+        count += 1
+
+    sys.setprofile(one_more)
+    try:
+        return work(), count
+    finally:
+        sys.setprofile(None)
+
+
+def _unlike(cli: Told, fleet: Told) -> str:
+    if bool(cli.why) != bool(fleet.why):
+        return f"the command line says {cli.why[:1] or 'yes'}, the fleet {fleet.why[:1] or 'yes'}"
+    if cli.why and cli.why[: len(fleet.why)] != fleet.why:
+        return f"other words than the fleet's: {cli.why[:1]}, {fleet.why[:1]}"
+    return "" if cli.taken == fleet.taken else "another normal form than the fleet's"
+
+
+def _wrongly_taken(variant: Variant, fleet: Told) -> str:
+    return "taken in, though it is wrong" if variant.bad and not fleet.why else ""
+
+
+def _unlike_the_fleet(hook: Told, judged: Told | None, fleet: Told) -> str:
+    """The webhook's answer to one object beside the fleet's to the same object."""
+    if judged is None:
+        return "" if hook.why else "taken in, though it is no object"
+    theirs = [path for path in judged.paths if path and not path.startswith(_OURS)]
+    if hook.why and not judged.why:
+        return f"refused by the webhook alone: {hook.why[0]}"
+    if theirs and not hook.why:
+        return f"let pass; the fleet says: {judged.why[0]}"
+    both = hook.taken.keys() & fleet.taken.keys()
+    if any(hook.taken[key] != fleet.taken[key] for key in both):
+        return "another normal form than the fleet's"
+    return ""

@@ -1,0 +1,153 @@
+"""5,000 damaged images, all of them each time; and what makes sure that silence would be heard."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from proof import damage
+from proof.damage.cases import KINDS, SECTOR, Case, damaged, plan
+from proof.damage.judges import judge
+from proof.damage.originals import LEDGER, Original, originals, written
+from tenure.custodian import open_custodian
+from tenure.ledger import Code, Ledger, LedgerRefused
+from tests.ledger.support import append
+
+NAMES = ("running", "rebooted", "open", "finished", "unsaid", "fleet", "journal", "archive", "custodian")
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    with damage.workplace() as folder:
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def wholes(folder: Path) -> dict[str, Original]:
+    return originals(folder / "originals")
+
+
+@pytest.fixture(scope="module")
+def cases(wholes: dict[str, Original]) -> list[Case]:
+    return plan(wholes, damage.IMAGES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_damage_is_never_silent(name: str, wholes: dict[str, Original], cases: list[Case], folder: Path) -> None:
+    judged = damage.run([case for case in cases if case.original == name], wholes, folder)
+    assert [(case.id, outcome.why) for case, outcome in judged if outcome.verdict == "lost"] == []
+    verdicts = Counter(outcome.verdict for _, outcome in judged)
+    assert verdicts["whole"], "some damage hits what nobody needs"
+    assert verdicts["refused"], "and some must be refused"
+
+
+def test_there_are_5000_images_of_every_kind(wholes: dict[str, Original], cases: list[Case]) -> None:
+    assert len(cases) == len({case.id for case in cases}) >= 5000
+    assert {case.kind for case in cases} == set(KINDS)
+    assert {case.original for case in cases} == set(wholes) == set(NAMES)
+
+
+@pytest.mark.parametrize("name", ["rebooted", "finished"])
+def test_database_and_wal_are_cut_at_every_sector(name: str, wholes: dict[str, Original], cases: list[Case]) -> None:
+    cuts = {(case.where, int(case.what)) for case in cases if (case.original, case.kind) == (name, "cut")}
+    for file, raw in wholes[name].files.items():
+        assert {(file, offset) for offset in range(0, len(raw), SECTOR)} <= cuts
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_without_damage_everything_is_there(name: str, wholes: dict[str, Original], folder: Path) -> None:
+    whole = wholes[name]
+    outcome = judge(whole.files, whole, floor=len(whole.acknowledged), folder=folder / "whole")
+    assert outcome.verdict == ("tail" if name == "unsaid" else "whole")
+
+
+def test_a_name_is_enough_to_make_an_image_again(wholes: dict[str, Original], cases: list[Case]) -> None:
+    for case in cases[::250]:
+        assert damaged(Case.named(case.id), wholes[case.original]) == damaged(case, wholes[case.original])
+
+
+def test_a_ledger_that_ignored_its_anchor_would_be_caught(
+    monkeypatch: pytest.MonkeyPatch, wholes: dict[str, Original], cases: list[Case], folder: Path
+) -> None:
+    """The judges themselves: silence is planted, and they hear it."""
+    from tenure.ledger import anchor, chain, store
+
+    def trusting(self: Ledger, db: object) -> anchor.Mark:
+        return anchor.Mark(fleet=self.fleet, seq=chain.head(db).seq, hash=chain.head(db).hash)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(store.Ledger, "_compared", trusting)
+    some = [case for case in cases if case.original == "rebooted" and case.kind in ("cut", "old")][::20]
+    lost = [outcome.why for _, outcome in damage.run(some, wholes, folder) if outcome.verdict == "lost"]
+    assert any("entries and looks fine" in why for why in lost)
+
+
+def test_a_failure_says_how_to_see_it_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    name = "finished:cut:fleet.db:512"
+    assert damage.main(["--replay", name, "--keep", str(tmp_path / "kept")]) == 0
+    assert capsys.readouterr().out.startswith(f"{name}: refused ")
+    assert (tmp_path / "kept" / LEDGER).stat().st_size == 512
+    monkeypatch.setattr(damage, "judge", lambda *_, **__: damage.Outcome("lost", "planted"))
+    assert damage.main(["--images", "3"]) == 1
+    assert "again: python -m proof damage --replay " in capsys.readouterr().out
+
+
+# --- bugs that were found this way ----------------------------------------------------------------------------------
+
+
+def test_tables_that_contradict_an_entry_are_damage_and_no_bug_of_the_caller(
+    wholes: dict[str, Original], folder: Path
+) -> None:
+    """finished:zero:fleet.db:19968: a sector of the leases was gone, and the next close raised a ValueError."""
+    path = folder / "contradicted" / LEDGER
+    whole = wholes["finished"]
+    refusals = []
+    for offset in range(0, len(whole.files[LEDGER]), SECTOR):
+        written(damaged(Case("finished", "zero", LEDGER, str(offset)), whole), path.parent / str(offset))
+        try:
+            with Ledger.open(path.parent / str(offset) / LEDGER) as ledger:
+                before = ledger.head
+                try:
+                    append(ledger)
+                except LedgerRefused as refusal:
+                    refusals.append(refusal)
+                    assert ledger.head == before
+        except LedgerRefused:
+            continue  # did not open at all
+    contradicted = [refusal for refusal in refusals if isinstance(refusal.__cause__, ValueError)]
+    assert contradicted
+    assert {(refusal.code, refusal.unknown) for refusal in contradicted} == {(Code.Damaged, False)}
+
+
+def test_an_image_that_is_listed_and_not_found_only_costs_time() -> None:
+    """A bit in the head of a page: an image was listed and its row not found, and the fleet did not start, though every
+    entry was there."""
+    db = sqlite3.connect(":memory:")
+    db.execute("CREATE TABLE snapshots (seq INTEGER PRIMARY KEY, body BLOB)")
+    assert Ledger._snapshot_body(db, 7) is None
+    db.execute("INSERT INTO snapshots VALUES (7, x'2a')")
+    assert Ledger._snapshot_body(db, 7) == b"*"
+
+
+def test_a_bug_of_the_caller_stays_one(tmp_path: Path) -> None:
+    from tests.ledger.support import closed
+
+    with Ledger.create(tmp_path / LEDGER, fleet="lab") as ledger:
+        append(ledger)
+        with pytest.raises(ValueError, match="which is not open"), ledger.write() as tx:
+            tx.append(at=10**9, cause="a bug", facts=[closed("nobody", end=10**9)])
+        assert append(ledger), "and the ledger goes on"
+
+
+def test_a_custodian_whose_journal_was_cut_says_so(wholes: dict[str, Original], folder: Path) -> None:
+    """custodian:cut:journal:93: the refusal told people to freeze an intent with an index that was long drawn."""
+    written(damaged(Case("custodian", "cut", "journal", "93"), wholes["custodian"]), folder / "cut")
+    keeper = open_custodian(folder / "cut")
+    refusal = keeper.reveal(25, commit="0" * 64)  # type: ignore[union-attr]
+    assert str(refusal.code) == "OutOfTurn"  # type: ignore[union-attr]
+    assert "If the ledger has c[2] already, the journal of this custodian was cut short" in refusal.next_step  # type: ignore[union-attr]
