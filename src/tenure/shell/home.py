@@ -166,8 +166,11 @@ class Home:
             pass
 
     def _catch_up_alone(self) -> None:
-        """Take in what others wrote, without deciding on it yet."""
-        if self.seq != self.store.head.seq and not self._stale:
+        """Take in what others wrote, without deciding on it yet; after a commit that failed, all that is stored.
+
+        Before anything else: the state that a failed commit leaves behind wants pods that were never decided on.
+        """
+        if self._stale or self.seq != self.store.head.seq:
             self.handle(now=self.state.now)
 
     def _ticked(self, now: Instant) -> bool:
@@ -207,7 +210,7 @@ class Home:
     def _has_work(self, now: Instant) -> bool:
         agenda = self.state.agenda
         due = agenda.next()
-        return agenda.pending or bool(agenda.funds) or self._stale or (due is not None and due <= now)
+        return agenda.pending or bool(agenda.funds) or (due is not None and due <= now)
 
     def _look(self, now: Instant) -> list[PodReport]:
         """Call the executor: with what changed if that is all it needs to hear, else with everything."""

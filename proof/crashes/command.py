@@ -1,0 +1,211 @@
+"""The command: play schedules, tell how far one is, and end with a table and with how to see a failure again."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from proof.crashes import stock
+from proof.crashes.judge import Verdict
+from proof.crashes.play import RECOVERIES, Schedule, workplace
+from proof.crashes.schedules import Bench
+from proof.crashes.trap import POINTS, Place, Visit
+
+TOLD_MAX = 20
+"""Failures that are told in full."""
+TOLD_EVERY = 100
+"""Schedules between two lines about how far we are."""
+
+
+class Row(NamedTuple):
+    """What a scenario contributes to the table."""
+
+    scenario: str
+    writes: int
+    schedules: int
+    wrong: int
+    differing: int
+
+    def plus(self, verdict: Verdict) -> Row:
+        return self._replace(
+            schedules=self.schedules + 1,
+            wrong=self.wrong + bool(verdict.wrongs),
+            differing=self.differing + bool(verdict.differences),
+        )
+
+
+def main(argv: list[str]) -> int:
+    options = _read(argv)
+    if options.shown:
+        return _show()
+    with workplace() as folder:
+        if options.write is not None:
+            return _replay(options, folder)
+        return _play(options, folder)
+
+
+def _read(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m proof crashes", description="Scenarios with a crash before, during and after every write."
+    )
+    parser.add_argument("--all", action="store_true", help="every schedule, not the daily thousand")
+    parser.add_argument("--shown", action="store_true", help="print which rule of the SPEC each scenario shows")
+    parser.add_argument("--scenario", choices=stock.names(), metavar="NAME", help="this one only, every schedule")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="of all schedules one of every N, spread")
+    parser.add_argument("--part", default="1/1", metavar="K/N", help="of all scenarios the K-th of every N")
+    parser.add_argument("--write", type=int, metavar="N", help="replay: the write that is the first life's last")
+    parser.add_argument("--point", metavar="P", help="replay: the point of it, one of those that a list names")
+    parser.add_argument(
+        "--second", type=_place, action="append", default=[], metavar="N:P", help="and of the next life"
+    )
+    parser.add_argument("--recover", choices=RECOVERIES, default="same", help="who goes on (default: %(default)s)")
+    options = parser.parse_args(argv)
+    if options.write is not None and not (options.scenario and options.point):
+        parser.error("--write needs --scenario and --point")
+    return options
+
+
+def _place(text: str) -> Place:
+    write, _, point = text.partition(":")
+    if not write.isdecimal() or not any(point in points for points in POINTS.values()):
+        raise argparse.ArgumentTypeError(f"write it as 6:before-commit, not {text!r}")
+    return Place(int(write), point)
+
+
+def _show() -> int:
+    for name in stock.names():
+        claim, sections = stock.shown(name)
+        core = f" [pairs: {stock.CORE[name]}]" if name in stock.CORE else ""
+        print(f"{name:<34} SPEC {', '.join(sections):<8} {claim}{core}")
+    return 0
+
+
+# --- one schedule -------------------------------------------------------------------------------------------------
+
+
+def _replay(options: argparse.Namespace, folder: Path) -> int:
+    bench = Bench(options.scenario, folder)
+    schedule = Schedule(options.scenario, (Place(options.write, options.point), *options.second), options.recover)
+    visit = next((visit for visit in bench.visits_of(options.recover) if visit.place == schedule.crashes[0]), None)
+    if visit is None:
+        print(f"{bench.name} never comes by {schedule.crashes[0]}; these are its writes:", file=sys.stderr)
+        for number, kind, points in _writes(bench.visits_of(options.recover)):
+            print(f"  {number:>3} {kind:<7} {' '.join(points)}", file=sys.stderr)
+        return 2
+    about = f" {visit.about}" if visit.about else ""
+    print(f"{bench.name}: dies in write {visit.place.write} ({visit.kind}{about}) at {visit.place.point}")
+    verdict = bench.run(schedule)
+    _tell(schedule, verdict)
+    if verdict.is_good:
+        print(
+            f"no rule is broken, and the end is the undisturbed one: {len(bench.expected.entries)} entries to the byte"
+        )
+    return 0 if verdict.is_good else 1
+
+
+def _writes(visits: tuple[Visit, ...]) -> Iterator[tuple[int, str, list[str]]]:
+    kinds = {visit.place.write: visit.kind for visit in visits}
+    for number, kind in kinds.items():
+        yield number, kind, [visit.place.point for visit in visits if visit.place.write == number]
+
+
+def _tell(schedule: Schedule, verdict: Verdict) -> None:
+    if verdict.is_good:
+        return
+    print(f"\nFAILED  {schedule.command}")
+    for wrong in verdict.wrongs:
+        print(f"  wrong: {wrong}")
+    for difference in verdict.differences:
+        print(f"  ends otherwise: {difference}")
+
+
+# --- many ---------------------------------------------------------------------------------------------------------
+
+
+class Tally:
+    """What was played so far, and what came of it."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self.failed: list[Schedule] = []
+        self.kinds: Counter[str] = Counter()
+        self._began = time.monotonic()
+
+    def play(self, bench: Bench, schedules: Iterable[Schedule]) -> None:
+        row = Row(bench.name, bench.writes, 0, len(bench.problems), 0)
+        for problem in bench.problems:
+            print(f"\n{bench.name}, undisturbed: {problem}")
+        for schedule in schedules:
+            verdict = bench.run(schedule)
+            self.kinds[_kind(bench, schedule)] += 1
+            row = row.plus(verdict)
+            if not verdict.is_good:
+                self.failed.append(schedule)
+                if len(self.failed) <= TOLD_MAX:
+                    _tell(schedule, verdict)
+            if row.schedules % TOLD_EVERY == 0:
+                self.tell(row)
+        self.rows.append(row)
+        self.tell()
+
+    def tell(self, present: Row | None = None) -> None:
+        """A line about how far we are, over the last one."""
+        rows = [*self.rows, *([present] if present else [])]
+        count = sum(row.schedules for row in rows)
+        line = f"{len(rows)} scenarios, {count} schedules, {len(self.failed)} failed, {rows[-1].scenario}"
+        print(f"\r{line:<90} {time.monotonic() - self._began:>5.0f} s", end="", file=sys.stderr, flush=True)
+
+    def print(self) -> int:
+        print(file=sys.stderr)
+        _print_table(self.rows, self.kinds)
+        if self.failed:
+            print(f"{len(self.failed)} schedules failed. To see the first again:\n  {self.failed[0].command}")
+        elif any(row.wrong for row in self.rows):
+            print("Something is wrong though nobody dies; to see all of that scenario: --scenario NAME")
+        else:
+            print("No rule was broken, and every end was the undisturbed one. One of them again: --help, --write.")
+        return int(any(row.wrong or row.differing for row in self.rows))
+
+
+def _play(options: argparse.Namespace, folder: Path) -> int:
+    turn, _, parts = options.part.partition("/")
+    names = [options.scenario] if options.scenario else stock.names()[int(turn) - 1 :: int(parts)]
+    tally = Tally()
+    for number, name in enumerate(names):
+        bench = Bench(name, folder)
+        tally.play(bench, islice(_schedules(bench, options), number % options.every, None, options.every))
+        bench.close()
+    return tally.print()
+
+
+def _schedules(bench: Bench, options: argparse.Namespace) -> Iterator[Schedule]:
+    if not options.all and not options.scenario:
+        yield from bench.daily()
+        return
+    yield from bench.singles()
+    if bench.name in stock.CORE:
+        yield from bench.pairs()
+
+
+def _kind(bench: Bench, schedule: Schedule) -> str:
+    visits = bench.visits_of(schedule.recover)
+    kind = next(visit.kind for visit in visits if visit.place == schedule.crashes[0])
+    return f"{kind}, {schedule.recover}" + (", pairs" if len(schedule.crashes) > 1 else "")
+
+
+def _print_table(rows: list[Row], kinds: Counter[str]) -> None:
+    width = max(len(row.scenario) for row in rows)
+    print(f"{'scenario':<{width}}  writes  schedules  violations  differing ends")
+    total = Row("all", *(sum(column) for column in zip(*(row[1:] for row in rows), strict=True)))
+    for row in (*rows, total):
+        print(f"{row.scenario:<{width}}  {row.writes:>6}  {row.schedules:>9}  {row.wrong:>10}  {row.differing:>14}")
+    print("\nby the kind of the first write that was disturbed, and who recovered:")
+    for kind, count in sorted(kinds.items()):
+        print(f"  {kind:<24} {count:>6}")
+    print()

@@ -1,0 +1,208 @@
+"""The daily thousand of the crash enumeration, the bugs that it found, and that it would see what it looks for.
+
+All schedules, tens of thousands: ``python -m proof crashes --all``.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from proof.crashes import main, stock
+from proof.crashes.life import MortalHome
+from proof.crashes.play import RECOVERIES, Recover, Schedule
+from proof.crashes.schedules import DAILY_PAIRS, DAILY_SINGLES, Bench, cells
+from proof.crashes.trap import POINTS, Place
+from proof.crashes.world import Hands
+from tenure.notify.progress import Delivered
+from tenure.shell.home import Home
+from tenure.testing.scenarios import brief
+
+by_name = pytest.mark.parametrize("name", stock.names())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("custodians")
+
+
+@pytest.fixture
+def bench(name: str, folder: Path) -> Bench:
+    return _bench(name, folder)
+
+
+@lru_cache
+def _bench(name: str, folder: Path) -> Bench:
+    return Bench(name, folder)
+
+
+def crash(name: str, write: int, point: str, *, recover: Recover) -> Schedule:
+    return Schedule(name, (Place(write, point),), recover)
+
+
+# --- every day ----------------------------------------------------------------------------------------------------
+
+
+@by_name
+def test_a_crash_at_a_write_changes_nothing(bench: Bench) -> None:
+    schedules = list(bench.daily())
+    assert len(set(schedules)) == DAILY_SINGLES + DAILY_PAIRS * (bench.name in stock.CORE)
+    for schedule in schedules:
+        verdict = bench.run(schedule)
+        assert verdict.is_good, "\n".join([schedule.command, *verdict.wrongs, *verdict.differences])
+
+
+@by_name
+def test_undisturbed_a_scenario_comes_out_as_it_says(bench: Bench) -> None:
+    """So that what crashed plays are compared with is the right story, whoever brings the objects in."""
+    assert bench.problems == ()
+    shown = msgspec.json.decode(bench.expected.shown)
+    output = {"final": shown.pop("final"), "snapshots": shown, "events": []}
+    found: dict[str, Any] = brief(output, start=bench.scenario.start)
+    expected = yaml.safe_load((stock.FOLDER / f"{bench.name}.expect.yaml").read_text())
+    assert {**found, "events": expected["events"]} == expected
+
+
+def test_the_daily_thousand_meets_every_point_of_every_kind_of_write(folder: Path) -> None:
+    schedules = [(bench, each) for bench in (_bench(name, folder) for name in stock.names()) for each in bench.daily()]
+    assert len(schedules) >= 1000
+    met = set()
+    for bench, schedule in schedules:
+        first = next(one for one in bench.visits_of(schedule.recover) if one.place == schedule.crashes[0])
+        met.add((first.kind, first.place.point))
+        met.add((first.kind, schedule.recover))
+    assert met >= cells() | {(kind, recover) for kind, _ in cells() for recover in RECOVERIES}
+    assert len({schedule.scenario for _, schedule in schedules}) >= 40
+
+
+def test_all_schedules_are_more_than_ten_thousand(folder: Path) -> None:
+    singles = sum(1 for name in stock.names() for _ in _bench(name, folder).singles())
+    assert singles > 30_000
+    assert len(stock.CORE) == 8
+
+
+def test_each_scenario_says_which_rule_of_the_spec_it_shows() -> None:
+    assert all(stock.shown(name).sections for name in stock.names())
+    met = {
+        section.partition(".")[0].rstrip("abcdef") for name in stock.names() for section in stock.shown(name).sections
+    }
+    assert met >= {"2", "3", "4", "5", "6", "7", "8", "9", "10", "12"}
+
+
+def test_the_page_names_every_scenario_point_and_recovery() -> None:
+    page = (stock.FOLDER.parents[1] / "docs" / "develop" / "proof-crashes.md").read_text()
+    assert all(f"| {name} | {', '.join(stock.shown(name).sections)} |" in page for name in stock.names())
+    assert all(f"`{word}`" in page for word in [*RECOVERIES, *POINTS, *(point for _, point in cells())])
+
+
+def test_a_recovery_that_is_cut_short_while_it_moves_the_anchor_is_recovered_from(folder: Path) -> None:
+    bench = _bench("bind-and-stop-delay", folder)
+    for point in POINTS["roll"]:
+        for recover in ("same", "other", "rival"):
+            schedule = Schedule(bench.name, (Place(6, "after-commit"), Place(1, point)), recover)
+            verdict = bench.run(schedule)
+            assert verdict.is_good, "\n".join([schedule.command, *verdict.wrongs, *verdict.differences])
+
+
+# --- what it found ------------------------------------------------------------------------------------------------
+
+
+def test_a_failed_commit_starts_no_pods(folder: Path) -> None:
+    """A home whose commit had failed showed the executor its uncommitted state before it was built anew."""
+    bench = _bench("start-and-complete", folder)
+    for recover in ("same", "rival"):
+        verdict = bench.run(crash(bench.name, 6, "before-commit", recover=recover))
+        assert verdict.is_good, [*verdict.wrongs, *verdict.differences]
+
+
+# --- it would see what it looks for -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The home as it was: what is stored is read when something is next decided, after the executor was called."""
+
+    def catch_up_alone(self: Home) -> None:
+        if not self._stale and self.seq != self.store.head.seq:
+            self.handle(now=self.state.now)
+
+    monkeypatch.setattr(Home, "_catch_up_alone", catch_up_alone)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_pods_of_a_failed_commit_would_be_seen(folder: Path) -> None:
+    verdict = _bench("start-and-complete", folder).run(crash("start-and-complete", 6, "before-commit", recover="same"))
+    assert "pod rai/train-a1-0 is started, and its placement was never committed" in verdict.wrongs
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_failure_prints_the_command_that_shows_it_again(capsys: pytest.CaptureFixture[str]) -> None:
+    again = ["--scenario", "start-and-complete", "--write", "6", "--point", "before-commit", "--recover", "same"]
+    assert main(again) == 1
+    assert f"FAILED  python -m proof crashes {' '.join(again)}\n  wrong: pod" in capsys.readouterr().out
+
+
+def test_a_state_that_outlives_its_failed_commit_would_be_seen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = _bench("start-and-complete", folder)
+    monkeypatch.setattr(MortalHome, "_stale", property(lambda self: False, lambda self, value: None), raising=False)
+    assert bench.run(crash(bench.name, 6, "before-commit", recover="same")).wrongs
+
+
+def test_a_pod_that_is_started_again_by_the_next_process_would_be_seen(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = _bench("start-and-complete", folder)
+    observe = Hands._observe
+
+    def forgetful(self: Hands, item: Any) -> None:
+        if item.known == "Placed" and item.pod.key not in self._work:
+            self.world.start(item.pod, committed=True)
+        observe(self, item)
+
+    monkeypatch.setattr(Hands, "_observe", forgetful)
+    verdict = bench.run(crash(bench.name, 7, "begin", recover="other"))
+    assert "pod rai/train-a1-0 is started a second time" in verdict.wrongs
+
+
+def test_a_receiver_that_is_not_told_would_be_seen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = _bench("start-and-complete", folder)
+    monkeypatch.setattr("proof.crashes.life.Desk.send", _lost)
+    verdict = bench.run(crash(bench.name, 10, "before", recover="other"))
+    assert any(difference.startswith("letters") for difference in verdict.differences)
+
+
+def _lost(desk: Any, bodies: list[bytes]) -> Any:
+    desk.trap.begin("send")
+    desk.trap.reach("before")
+    return Delivered()
+
+
+def test_a_place_that_nobody_comes_by_is_a_failure(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bench = _bench("start-and-complete", folder)
+    verdict = bench.run(crash(bench.name, 999, "begin", recover="same"))
+    assert verdict.wrongs == ("nobody came by 999:begin, where the process was to die",)
+    assert main(["--scenario", bench.name, "--write", "999", "--point", "begin"]) == 2
+    assert "these are its writes" in capsys.readouterr().err
+
+
+# --- the command --------------------------------------------------------------------------------------------------
+
+
+def test_one_schedule_is_played_again(capsys: pytest.CaptureFixture[str]) -> None:
+    schedule = Schedule("borrow-limit", (Place(6, "after-commit"), Place(1, "rolling")), "other")
+    program, again = schedule.command.split()[:4], schedule.command.split()[4:]
+    assert program == ["python", "-m", "proof", "crashes"]
+    assert main(again) == 0
+    assert "the end is the undisturbed one" in capsys.readouterr().out
+
+
+def test_a_part_of_the_daily_schedules_ends_with_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--part", "72/72"]) == 0
+    out = capsys.readouterr().out
+    assert "workload-restarts" in out
+    assert out.splitlines()[-1].startswith("No rule was broken")
