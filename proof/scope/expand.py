@@ -22,7 +22,7 @@ from tenure.engine import Outcome, State, Tick, dump, load, next_wake, step
 from tenure.engine.lottery import DrawRefused, draw
 from tenure.facts import Entry, Froze
 
-REBUILT = 32
+REBUILT = 64
 LUCKS = 16
 """Ledger heads that are tried for one on which somebody else is drawn."""
 
@@ -39,7 +39,6 @@ class Tallies:
 
     def __init__(self) -> None:
         self.transitions = 0
-        self.duplicates = 0
         self.rebuilt = 0
         self.audited = 0
         self.facts: Counter[str] = Counter()
@@ -48,7 +47,6 @@ class Tallies:
 
     def add(self, other: Tallies) -> None:
         self.transitions += other.transitions
-        self.duplicates += other.duplicates
         self.rebuilt += other.rebuilt
         self.audited += other.audited
         self.facts += other.facts
@@ -66,7 +64,7 @@ def expand(point: Point, known: set[Key], tallies: Tallies, *, last: bool) -> It
         state = state or point.state.thaw()
         path = (*point.path, move.name)
         tallies.transitions += 1
-        tallies.moves[move.name.partition(":")[0].rstrip("abc0123456789")] += 1
+        tallies.moves[move.name.partition(":")[0].partition("~")[0]] += 1
         try:
             before = state.draws.keys() | set()
             outcome = act(state, move)
@@ -79,9 +77,7 @@ def expand(point: Point, known: set[Key], tallies: Tallies, *, last: bool) -> It
             after = dump(state)
             attempts = attempts_after(point.attempts, outcome.facts)
             key = key_of(state, after, attempts)
-            if key in known:
-                tallies.duplicates += 1
-            else:
+            if key not in known:
                 known.add(key)
                 tallies.audited += 1
                 auditor = point.auditor.thaw()

@@ -25,6 +25,7 @@ from tenure.engine import (
     Event,
     Publish,
     Report,
+    Resolve,
     Reveal,
     SetPolicy,
     Sighting,
@@ -40,19 +41,21 @@ from tenure.units import MINUTE, Micros
 
 POLICY = Policy(activation_lead="2m", budget_grace="2m", grow_interval="1m", lookahead="10m", retry_backoff="30s")
 CUSTODIAN = SimulatedCustodian("scope")
-RUNS = (
-    run("a", 2, owner="org:a", group=2, spares=1, lasts="4m", checkpoint="3m"),
-    run("b", 1, owner="org:b", elastic=elastic(1, 2, 1), restarts=1),
-    run("c", 3, owner="org:b", sponsors=("org:a",), on_preemption="Requeue"),
-)
+RUNS = {
+    "a": run("a", 2, owner="org:a", group=2, spares=1, lasts="4m", checkpoint="3m"),
+    "b": run("b", 1, owner="org:b", elastic=elastic(1, 2, 1), restarts=1),
+    "c": run("c", 3, owner="org:b", sponsors=("org:a",), on_preemption="Requeue"),
+}
 MONEY = budget("a", envelope("main", 4, lends_to=("org:b",), lends=2), owner="org:a")
 LESS = budget("a", envelope("main", 2, lends_to=("org:b",), lends=2), owner="org:a")
 OTHERS = budget("b", envelope("main", 2), owner="org:b")
 NODES = ("n0", "n1")
 CORDONED = "n1"
-"""The node that people drain now and then."""
-CLUMSY = "b"
-"""The run whose pods may fail to start, too."""
+"""The node that people drain now and then; the other one fails and returns."""
+CANCELED = "c"
+"""The run that people cancel, and submit again."""
+CLUMSY = "c"
+"""The run whose pods may fail before they have started, too."""
 
 
 def _node(name: str, *, fenced: bool = False, cordoned: bool = False) -> Node:
@@ -89,31 +92,32 @@ _LOOKS = {
     for cordoned in (False, True)
 }
 _LOWER, _RESTORE = Move("lower", Apply((LESS,))), Move("restore", Apply((MONEY,)))
-_CANCEL = {item.metadata.name: Move(f"-{item.metadata.name}", Delete("Run", item.metadata.name, "lab")) for item in RUNS}
+_CANCEL = Move(f"-{CANCELED}", Delete("Run", CANCELED, "lab"))
+_ROOM = Move(f"room:{CANCELED}", Resolve(f"lab/{CANCELED}"))
 _SUBMIT: dict[tuple[str, int], Move] = {}
 
 
 def moves(state: State, attempts: dict[str, int]) -> list[Move]:
     """All that may happen next. ``attempts``: the last attempt of each run's name, which the ledger knows."""
-    out = [_person(state, name, attempts.get(name, 0)) for name in _CANCEL]
+    out = [move for name in RUNS if (move := _person(state, name, attempts.get(name, 0)))]
+    if (one := state.reservations.get(f"lab/{CANCELED}")) is not None and one.state == "Pending":
+        out.append(_ROOM)
     for key in sorted(state.pods):
         out += _pod(state, key, state.pods[key])
-    for name in NODES:
-        out += _machine(state, name)
+    out += [_machine(state, name) for name in NODES]
     out.append(_LOWER if state.budgets["a"].spec.envelopes[0].concurrency == 4 else _RESTORE)
     for subject, froze in sorted(state.draws.items()):
         out.append(Move(f"reveal:{froze.intent.reservation.name.split('-')[0]}", _answer(subject, froze)))
-    return [move for move in out if move is not None] + _time(state)
+    return out + _time(state)
 
 
 def _person(state: State, name: str, attempts: int) -> Move | None:
     """Somebody submits a run, or cancels it."""
     row = state.runs.get(f"lab/{name}")
     if row is not None:
-        return None if row.life.deleting else _CANCEL[name]
+        return _CANCEL if name == CANCELED and not row.life.deleting else None
     if (name, attempts) not in _SUBMIT:
-        item = next(item for item in RUNS if item.metadata.name == name)
-        _SUBMIT[name, attempts] = Move(f"+{name}", Apply((item,), {f"lab/{name}": attempts}))
+        _SUBMIT[name, attempts] = Move(f"+{name}", Apply((RUNS[name],), {f"lab/{name}": attempts}))
     return _SUBMIT[name, attempts]
 
 
@@ -141,14 +145,13 @@ def _seen(word: str, key: str, phase: str) -> Move:
     return _SEEN[word, key]
 
 
-def _machine(state: State, name: str) -> list[Move]:
-    """A node fails or returns; one is cordoned and let in again."""
+def _machine(state: State, name: str) -> Move:
+    """One node fails and returns; the other is cordoned and let in again."""
     spec = state.topology.rows[name].node.spec
     fenced, cordoned = bool(spec.taints), spec.unschedulable
-    out = [Move(f"{'up' if fenced else 'down'}:{name}", _LOOKS[name, not fenced, cordoned])]
-    if name == CORDONED and not fenced:
-        out.append(Move(f"{'uncordon' if cordoned else 'cordon'}:{name}", _LOOKS[name, fenced, not cordoned]))
-    return out
+    if name == CORDONED:
+        return Move(f"{'uncordon' if cordoned else 'cordon'}:{name}", _LOOKS[name, fenced, not cordoned])
+    return Move(f"{'up' if fenced else 'down'}:{name}", _LOOKS[name, not fenced, cordoned])
 
 
 def _answer(subject: str, froze: Froze) -> Reveal:

@@ -1,0 +1,99 @@
+"""The command line of the small-scope check."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+
+from proof.scope.expand import Finding
+from proof.scope.replay import NoSuchMove, story
+from proof.scope.search import Level, search
+from proof.scope.tally import lines, missing
+from tenure.units import SECOND
+
+GOAL = 1_000_000
+DEPTH = 8
+"""The depth that ten minutes allow."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(argv)
+    if options.path is not None:
+        return _show(options.path.split())
+    level: Level | None = None
+    print("depth   transitions   distinct states   new here   seconds    cpu s   states/cpu s")
+    for level in search(options.depth, jobs=options.jobs, minutes=options.minutes, progress=sys.stderr.isatty()):
+        print(_row(level), flush=True)
+    assert level is not None
+    return _report(level)
+
+
+def _row(level: Level) -> str:
+    note = "" if level.complete else "   (time is up: not complete)"
+    return (f"{level.depth:>5}   {level.tallies.transitions:>11,}   {level.states:>15,}   {level.found:>8,}   "
+            f"{level.wall:>7.0f}  {level.cpu:>7.0f}   {level.states / max(level.cpu, 1e-9):>12,.0f}{note}")  # fmt: skip
+
+
+def _report(level: Level) -> int:
+    tallies = level.tallies
+    done = level.depth if level.complete else level.depth - 1
+    duplicates = tallies.transitions - (level.states - 1) - len(tallies.findings)
+    rate = level.states / max(level.wall, 1e-9)
+    print(f"\nall interleavings of {done} moves: {tallies.transitions:,} transitions, {level.states:,} distinct states "
+          f"({duplicates:,} duplicates), {rate:,.0f} states a second; {tallies.rebuilt:,} transitions decided again by a "
+          f"rebuilt engine; {len(tallies.findings)} violations")  # fmt: skip
+    print("what happened:")
+    print("\n".join(lines(tallies.facts)))
+    print("\n".join(lines(Counter({f"moves {name}": many for name, many in tallies.moves.items()}))))
+    lacking = missing(tallies.facts)
+    if tallies.findings:
+        return _tell(tallies.findings)
+    if lacking:
+        print(f"never happened: {', '.join(lacking)}" + ("" if done >= DEPTH else f" (depth {DEPTH} has it all)"))
+    if level.states < GOAL:
+        print(f"The goal is {GOAL:,} distinct states: give it --depth {DEPTH} and the minutes it needs.")
+    else:
+        print("Nothing was found. A larger --depth, with more --minutes, looks further.")
+    return 1 if lacking and done >= DEPTH else 0
+
+
+def _tell(findings: list[Finding]) -> int:
+    shortest = sorted(findings, key=lambda one: (len(one.path), one.path))[:5]
+    for one in shortest:
+        print(f"\nVIOLATION after {len(one.path)} moves: {' '.join(one.path)}\n{one.says}")
+    print(f"\nAt commit {_commit()}. See one again, entry by entry:\n"
+          f'  python -m proof scope --path "{" ".join(shortest[0].path)}"')  # fmt: skip
+    return 1
+
+
+def _show(path: list[str]) -> int:
+    try:
+        for step in story(path):
+            print(f"{step.after / SECOND:>8.0f} s  {step.name}")
+            for text in step.says:
+                print(f"            {text}")
+    except NoSuchMove as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except AssertionError as error:
+        print(f"\nVIOLATION: {error}\nKeep it as a test: tests/proof/test_scope.py, KEPT.")
+        return 1
+    print(f"\nNothing was found on this path of {len(path)} moves.")
+    return 0
+
+
+def _commit() -> str:
+    said = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return said.stdout.strip() or "unknown"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m proof scope", description=__doc__)
+    parser.add_argument("--depth", type=int, default=DEPTH, help="moves in a row, all interleavings (default %(default)s)")
+    parser.add_argument("--minutes", type=float, default=10.0, help="stop after so long (default %(default)s)")
+    parser.add_argument("--jobs", type=int, default=2, help="processes (default %(default)s); counts do not depend on it")
+    parser.add_argument("--path", metavar="MOVES", help="go along one path and show what was decided")
+    return parser
