@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _row(level: Level) -> str:
     note = "" if level.complete else "   (time is up: not complete)"
-    return (f"{level.depth:>5}   {level.tallies.transitions:>11,}   {level.states:>15,}   {level.found:>8,}   "
+    return (f"{level.depth:>5}   {level.transitions:>11,}   {level.states:>15,}   {level.found:>8,}   "
             f"{level.wall:>7.0f}  {level.cpu:>7.0f}   {level.states / max(level.cpu, 1e-9):>12,.0f}{note}")  # fmt: skip
 
 
@@ -41,10 +41,13 @@ def _report(level: Level) -> int:
     tallies = level.tallies
     done = level.depth if level.complete else level.depth - 1
     duplicates = tallies.transitions - (level.states - 1) - len(tallies.findings)
-    rate = level.states / max(level.wall, 1e-9)
-    print(f"\nall interleavings of {done} moves: {tallies.transitions:,} transitions, {level.states:,} distinct states "
-          f"({duplicates:,} duplicates), {rate:,.0f} states a second; {tallies.rebuilt:,} transitions decided again by a "
-          f"rebuilt engine; {len(tallies.findings)} violations")  # fmt: skip
+    print(f"\nall interleavings of {done} moves, from a fleet with nothing on it"
+          f"\n  transitions       {tallies.transitions:>12,}"
+          f"\n  distinct states   {level.states:>12,}   {level.states / max(level.wall, 1e-9):,.0f} a second"
+          f"\n  duplicates        {duplicates:>12,}   {tallies.met:,} of them followed on both paths: the same future"
+          f"\n  decided again     {tallies.rebuilt:>12,}   by an engine rebuilt from the image: the same decision"
+          f"\n  gone again        {tallies.proved:>12,}   paths, their ledgers recounted and folded from entry 1"
+          f"\n  violations        {len(tallies.findings):>12,}")  # fmt: skip
     print("what happened:")
     print("\n".join(lines(tallies.facts)))
     print("\n".join(lines(Counter({f"moves {name}": many for name, many in tallies.moves.items()}))))
@@ -79,7 +82,7 @@ def _show(path: list[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except AssertionError as error:
-        print(f"\nVIOLATION: {error}\nKeep it as a test: tests/proof/test_scope.py, KEPT.")
+        print(f"\nVIOLATION: {error}\nKeep the path as a test: tests/proof/test_scope.py, DEEP.")
         return 1
     print(f"\nNothing was found on this path of {len(path)} moves.")
     return 0
@@ -92,8 +95,12 @@ def _commit() -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m proof scope", description=__doc__)
-    parser.add_argument("--depth", type=int, default=DEPTH, help="moves in a row, all interleavings (default %(default)s)")
+    parser.add_argument(
+        "--depth", type=int, default=DEPTH, help="moves in a row, all interleavings (default %(default)s)"
+    )
     parser.add_argument("--minutes", type=float, default=10.0, help="stop after so long (default %(default)s)")
-    parser.add_argument("--jobs", type=int, default=2, help="processes (default %(default)s); counts do not depend on it")
+    parser.add_argument(
+        "--jobs", type=int, default=2, help="processes (default %(default)s); counts do not depend on it"
+    )
     parser.add_argument("--path", metavar="MOVES", help="go along one path and show what was decided")
     return parser

@@ -3,14 +3,14 @@
 Of every transition: the engine takes it without an exception. Of every transition that leads to a new point: the
 auditor, who has read all entries on the way there, finds nothing in the entry nor in all that is open; and where no
 timer is due, one more pass writes nothing (I11). Of one point in ``REBUILT``: an engine that was built again from the
-image decides every move exactly as this one does, and is then the same, byte for byte.
+image decides every move exactly as this one does, and is then the same, byte for byte. A witness sees the rest.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -40,7 +40,11 @@ class Tallies:
     def __init__(self) -> None:
         self.transitions = 0
         self.rebuilt = 0
-        self.audited = 0
+        """Transitions that a rebuilt engine decided as well."""
+        self.proved = 0
+        """Paths that were gone again, audited and folded from their first entry."""
+        self.met = 0
+        """Pairs of paths that met, and had the same future."""
         self.facts: Counter[str] = Counter()
         self.moves: Counter[str] = Counter()
         self.findings: list[Finding] = []
@@ -48,13 +52,24 @@ class Tallies:
     def add(self, other: Tallies) -> None:
         self.transitions += other.transitions
         self.rebuilt += other.rebuilt
-        self.audited += other.audited
+        self.proved += other.proved
+        self.met += other.met
         self.facts += other.facts
         self.moves += other.moves
         self.findings += other.findings
 
 
-def expand(point: Point, known: set[Key], tallies: Tallies, *, last: bool) -> Iterator[tuple[Key, Point | None]]:
+class Watching(Protocol):
+    """Whoever looks closer at some points."""
+
+    def looks(self, key: Key) -> bool: ...
+    def new(self, key: Key, path: tuple[str, ...]) -> None: ...
+    def again(self, key: Key, path: tuple[str, ...]) -> None: ...
+
+
+def expand(
+    point: Point, known: set[Key], tallies: Tallies, witness: Watching, *, last: bool
+) -> Iterator[tuple[Key, Point | None]]:
     """Try every move; yields the points that were not known, frozen unless this is the ``last`` level."""
     state: State | None = point.state.thaw()
     assert state is not None
@@ -79,12 +94,15 @@ def expand(point: Point, known: set[Key], tallies: Tallies, *, last: bool) -> It
             key = key_of(state, after, attempts)
             if key not in known:
                 known.add(key)
-                tallies.audited += 1
                 auditor = point.auditor.thaw()
                 entry = entry_of(state, outcome, point.entries + 1)
                 check(state, auditor, entry)
+                if witness.looks(key):
+                    witness.new(key, path)
                 entries = point.entries + (entry is not None)
                 yield key, None if last else Point(key, freeze(state), freeze(auditor), attempts, entries, path)
+            elif witness.looks(key):
+                witness.again(key, path)
         except Exception as error:  # whatever it is, it is a finding, with its path
             tallies.findings.append(Finding(path, f"{type(error).__name__}: {error}"))
         state = None

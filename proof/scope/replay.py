@@ -17,6 +17,7 @@ from proof.scope.point import act, attempts_after, beginning, entry_of
 from proof.scope.world import Move, moves
 from tenure.audit import check_all
 from tenure.engine import Outcome, State, dump, next_wake
+from tenure.facts import Closed, Ending, Fact, Froze, Moved, Noted, Opened, Placed, Reserved, Resolved, Seen
 from tenure.shell.home import fold_entry
 
 
@@ -90,9 +91,30 @@ def story(path: Sequence[str]) -> Iterator[Step]:
     trail.prove()
 
 
-def _text(fact: object) -> str:
-    text = str(fact)
-    return text if len(text) <= 240 else f"{text[:237]}..."
+def _text(fact: Fact) -> str:
+    """A fact in one line."""
+    match fact:
+        case Opened(lease=one):
+            where = f"{one.node} {','.join(map(str, one.gpus))}"
+            return f"Opened {one.name}: {one.role} {where}, paid by {one.budget}/{one.envelope}, {one.reason}"
+        case Ending() | Closed():
+            return f"{type(fact).__name__} {' '.join(fact.leases) or 'no lease'}: {fact.reason}"
+        case Placed(pod=pod):
+            return f"Placed {pod.name}: {pod.node} {','.join(map(str, pod.gpus))}"
+        case Seen():
+            return f"Seen {fact.pod}: {fact.phase}"
+        case Moved():
+            return f"Moved {fact.run}: {fact.life.phase}, {fact.life.message}"
+        case Reserved(reservation=one):
+            return f"Reserved {one.run}: {one.state} {one.confidence} {one.reason}"
+        case Resolved():
+            cuts = ", ".join(f"{cut.kind} {cut.run} {cut.gpus}" for cut in fact.cuts)
+            return f"Resolved {fact.subject} ({fact.trigger}): {cuts or 'nobody is cut'}"
+        case Froze():
+            return f"Froze {fact.subject}: {' '.join(token.id for token in fact.intent.tokens)}"
+        case Noted():
+            return f"Noted {fact.kind} {fact.object}: {fact.message}"
+    return type(fact).__name__
 
 
 def same_future(one: Sequence[str], other: Sequence[str], *, luck: Random, length: int) -> list[str]:
@@ -110,5 +132,3 @@ def same_future(one: Sequence[str], other: Sequence[str], *, luck: Random, lengt
         assert mine == theirs, f"after {suffix}: another decision"
         assert dump(left.state) == dump(right.state), f"after {suffix}: another state"
     return suffix
-
-

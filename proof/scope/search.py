@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from proof.scope.expand import Tallies, expand
 from proof.scope.point import Key, Point, root
+from proof.scope.witness import Witness
 
 _KEY = 16
 _TALK = 2.0
@@ -38,6 +39,7 @@ class Level(NamedTuple):
     """Points that were first reached at this depth."""
     states: int
     """All points so far."""
+    transitions: int
     tallies: Tallies
     wall: float
     cpu: float
@@ -59,6 +61,7 @@ class Worker:
         self.frontier = frontier
         self.known = known
         self.tallies = Tallies()
+        self.witness = Witness()
         self._candidates: list[tuple[Key, Point | None]] = []
         self._complete = True
 
@@ -74,11 +77,13 @@ class Worker:
             if now - said > _TALK:
                 said = now
                 yield done
-            self._candidates += expand(point, self.known, self.tallies, last=last)
+            self._candidates += expand(point, self.known, self.tallies, self.witness, last=last)
         self._complete = True
 
     def answer(self, *, cpu: float) -> Answer:
         tallies, self.tallies = self.tallies, Tallies()
+        tallies.proved, tallies.met = self.witness.proved, self.witness.met
+        self.witness.proved = self.witness.met = 0
         return Answer(self._complete, b"".join(key for key, _ in self._candidates), tallies, cpu)
 
     def keep(self, mine: set[Key], everything: bytes) -> None:
@@ -111,7 +116,9 @@ def search(depth: int, *, jobs: int = 1, minutes: float = 10.0, progress: bool =
             states += sum(map(len, shares))
             complete = all(answer.complete for answer in answers)
             cpu = process_time() + sum(answer.cpu for answer in answers)
-            yield Level(number, complete, sum(map(len, shares)), states, total, monotonic() - begin, cpu)
+            yield Level(
+                number, complete, sum(map(len, shares)), states, total.transitions, total, monotonic() - begin, cpu
+            )
             if not complete or total.findings:
                 return
             for one, mine in zip(crew, shares, strict=True):

@@ -2,9 +2,9 @@
 
 Two owners with a Budget each, two nodes of two GPUs, three runs that want up to eight of the four GPUs there are:
 
-    a   org:a   a gang of two in one group, with a spare; says that it lasts 4 minutes, waits 3 for another node
-    b   org:b   elastic, one or two GPUs; is restarted once
-    c   org:b   three GPUs, open-ended; has to borrow two of them from org:a; queues again when it is cut
+    a   org:a   a gang of two; says that it lasts 4 minutes, and waits 3 for another node when its own fails
+    b   org:b   elastic, one or two GPUs, each with a spare; is restarted once
+    c   org:b   three GPUs, open-ended; borrows from org:a beside b; queues again when it is cut
 
 So whoever comes last has to wait, gets a reservation, and in the end somebody gives way. ``moves`` lists what may
 happen to a state, in a fixed order; a move is a name, an event, and how long it takes. Nothing is listed that the world
@@ -39,22 +39,24 @@ from tenure.shell.custodian import SimulatedCustodian
 from tenure.testing.builders import FENCE, budget, elastic, envelope, node, run
 from tenure.units import MINUTE, Micros
 
-POLICY = Policy(activation_lead="2m", budget_grace="2m", grow_interval="1m", lookahead="10m", retry_backoff="30s")
+POLICY = Policy(
+    activation_lead="2m", budget_grace="2m", grow_interval="2m", lookahead="10m", patience="3m", retry_backoff="30s"
+)
 CUSTODIAN = SimulatedCustodian("scope")
 RUNS = {
-    "a": run("a", 2, owner="org:a", group=2, spares=1, lasts="4m", checkpoint="3m"),
-    "b": run("b", 1, owner="org:b", elastic=elastic(1, 2, 1), restarts=1),
+    "a": run("a", 2, owner="org:a", lasts="4m", checkpoint="3m"),
+    "b": run("b", 1, owner="org:b", elastic=elastic(1, 2, 1), spares=1, restarts=1),
     "c": run("c", 3, owner="org:b", sponsors=("org:a",), on_preemption="Requeue"),
 }
-MONEY = budget("a", envelope("main", 4, lends_to=("org:b",), lends=2), owner="org:a")
-LESS = budget("a", envelope("main", 2, lends_to=("org:b",), lends=2), owner="org:a")
-OTHERS = budget("b", envelope("main", 2), owner="org:b")
+MONEY = budget("a", envelope("main", 4, lends_to=("org:b",), lends=3), owner="org:a")
+LESS = budget("a", envelope("main", 1, lends_to=("org:b",), lends=1), owner="org:a")
+OTHERS = budget("b", envelope("main", 4), owner="org:b")
 NODES = ("n0", "n1")
 CORDONED = "n1"
 """The node that people drain now and then; the other one fails and returns."""
 CANCELED = "c"
 """The run that people cancel, and submit again."""
-CLUMSY = "c"
+CLUMSY = "a"
 """The run whose pods may fail before they have started, too."""
 
 
