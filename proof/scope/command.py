@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from os import cpu_count
 
 from proof.scope.expand import Finding
 from proof.scope.replay import NoSuchMove, story

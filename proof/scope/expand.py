@@ -76,7 +76,7 @@ def expand(
     image = dump(state) if int.from_bytes(point.key[:2]) % REBUILT == 0 else None
     todo = moves(state, point.attempts)
     for move in todo:  # which grows when a draw could fall otherwise
-        state = state or point.state.thaw()
+        state = point.state.thaw() if state is None else state
         path = (*point.path, move.name)
         tallies.transitions += 1
         tallies.moves[move.name.partition(":")[0].partition("~")[0]] += 1

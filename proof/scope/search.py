@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from time import monotonic, process_time
@@ -101,7 +101,7 @@ def search(depth: int, *, jobs: int = 1, minutes: float = 10.0, progress: bool =
     """All levels up to a depth, or as far as the time goes; the last one may then be incomplete."""
     begin = monotonic()
     start = root()
-    crew: list[Here] | list[There] = [Here(Worker([start], {start.key}))]
+    crew: Sequence[Here | There] = [Here(Worker([start], {start.key}))]
     seen, total, states = {start.key}, Tallies(), 1
     try:
         for number in range(1, depth + 1):
@@ -146,7 +146,7 @@ def _hire(alone: Worker, jobs: int) -> list[There]:
     return [There(Worker(alone.frontier[index::jobs], alone.known)) for index in range(jobs)]
 
 
-def _answers(crew: list[Here] | list[There], depth: int, *, progress: bool) -> list[Answer]:
+def _answers(crew: Sequence[Here | There], depth: int, *, progress: bool) -> list[Answer]:
     """Wait for everybody, and tell how far they are."""
     waiting = dict(enumerate(crew))
     answers: dict[int, Answer] = {}
