@@ -2,6 +2,7 @@
 
     python -m proof scope                          the largest depth that ten minutes allow
     python -m proof scope --depth 5                all interleavings of five moves
+    python -m proof scope --after "+a +c tick"     the same, beginning where this has happened
     python -m proof scope --path "+a +c tick"      one of them, entry by entry
 
 The engine is the real one, and so is the auditor. ``world`` has the world and its moves, ``point`` what a state of the

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from os import cpu_count
 
 from proof.scope.expand import Finding
-from proof.scope.replay import NoSuchMove, story
+from proof.scope.replay import NoSuchMove, follow, story
 from proof.scope.search import Level, search
 from proof.scope.tally import lines, missing
 from tenure.units import SECOND
@@ -25,11 +25,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.path is not None:
         return _show(options.path.split())
     level: Level | None = None
+    try:
+        start = follow(options.after.split()).point()
+    except NoSuchMove as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     print("depth   transitions   distinct states   new here   seconds    cpu s   states/cpu s")
-    for level in search(options.depth, jobs=options.jobs, minutes=options.minutes, progress=sys.stderr.isatty()):
+    for level in search(start, options.depth, jobs=options.jobs, minutes=options.minutes, progress=sys.stderr.isatty()):
         print(_row(level), flush=True)
     assert level is not None
-    return _report(level)
+    return _report(level, after=options.after)
 
 
 def _row(level: Level) -> str:
@@ -38,11 +43,14 @@ def _row(level: Level) -> str:
             f"{level.wall:>7.0f}  {level.cpu:>7.0f}   {level.states / max(level.cpu, 1e-9):>12,.0f}{note}")  # fmt: skip
 
 
-def _report(level: Level) -> int:
+def _report(level: Level, *, after: str) -> int:
     tallies = level.tallies
     done = level.depth if level.complete else level.depth - 1
+    whole = done >= DEPTH and not after
+    part = "" if level.complete else f", and some of those of {level.depth}"
     duplicates = tallies.transitions - (level.states - 1) - len(tallies.findings)
-    print(f"\nall interleavings of {done} moves, from a fleet with nothing on it"
+    since = f"after {after}" if after else "from a fleet with nothing on it"
+    print(f"\nall interleavings of {done} moves{part}, {since}"
           f"\n  transitions       {tallies.transitions:>12,}"
           f"\n  distinct states   {level.states:>12,}   {level.states / max(level.wall, 1e-9):,.0f} a second"
           f"\n  duplicates        {duplicates:>12,}   {tallies.met:,} of them followed on both paths: the same future"
@@ -55,13 +63,13 @@ def _report(level: Level) -> int:
     lacking = missing(tallies.facts)
     if tallies.findings:
         return _tell(tallies.findings)
-    if lacking:
-        print(f"never happened: {', '.join(lacking)}" + ("" if done >= DEPTH else f" (depth {DEPTH} has it all)"))
-    if level.states < GOAL:
+    if lacking and not after:
+        print(f"never happened: {', '.join(lacking)}" + ("" if whole else f" (depth {DEPTH} has it all)"))
+    if level.states < GOAL and not after:
         print(f"The goal is {GOAL:,} distinct states: give it --depth {DEPTH} and the minutes it needs.")
     else:
         print("Nothing was found. A larger --depth, with more --minutes, looks further.")
-    return 1 if lacking and done >= DEPTH else 0
+    return 1 if lacking and whole else 0
 
 
 def _tell(findings: list[Finding]) -> int:
@@ -101,7 +109,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--minutes", type=float, default=10.0, help="stop after so long (default %(default)s)")
     parser.add_argument(
-        "--jobs", type=int, default=2, help="processes (default %(default)s); counts do not depend on it"
+        "--jobs", type=int, default=cpu_count(), help="processes (default: one for each core); no count depends on it"
+    )
+    parser.add_argument(
+        "--after", metavar="MOVES", default="", help="begin where these have happened: deeper, and narrower"
     )
     parser.add_argument("--path", metavar="MOVES", help="go along one path and show what was decided")
     return parser

@@ -3,7 +3,7 @@
 A point is kept *frozen*, as bytes, and thawed once for each move that is tried on it. Facts and objects are immutable
 records: the copies share them (``_Freezer`` writes a number in their place), so what is copied is what may change. Two
 points are the same when the images of their states are, byte for byte, and the ledger knows the same last attempts of
-runs that are gone: an engine decides by nothing else (SPEC 1), which ``same_future`` puts to the test.
+runs that are gone: an engine decides by nothing else (SPEC 1), which ``replay.same_future`` puts to the test.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from proof.scope.world import SETUP, Move, head
 from tenure.audit import Auditor
-from tenure.engine import Outcome, State, dump, step
+from tenure.engine import Outcome, State, step
 from tenure.facts import GENESIS, Entry, Fact, Opened
 from tenure.testing.builders import START
 
@@ -101,8 +101,3 @@ def beginning() -> tuple[State, Auditor, list[Entry]]:
         assert not auditor.feed(entry)
         entries.append(entry)
     return state, auditor, entries
-
-
-def root() -> Point:
-    state, auditor, entries = beginning()
-    return Point(key_of(state, dump(state), {}), freeze(state), freeze(auditor), {}, len(entries), ())

@@ -13,7 +13,7 @@ from random import Random
 from typing import NamedTuple
 
 from proof.scope.expand import check
-from proof.scope.point import act, attempts_after, beginning, entry_of
+from proof.scope.point import Point, act, attempts_after, beginning, entry_of, freeze, key_of
 from proof.scope.world import Move, moves
 from tenure.audit import check_all
 from tenure.engine import Outcome, State, dump, next_wake
@@ -51,6 +51,12 @@ class Trail:
             self.entries.append(entry)
         check(self.state, self.auditor, entry)
         return outcome
+
+    def point(self) -> Point:
+        """Where it has come to, for a search to begin at."""
+        key = key_of(self.state, dump(self.state), self.attempts)
+        parts = freeze(self.state), freeze(self.auditor)
+        return Point(key, *parts, self.attempts, len(self.entries), tuple(self.path))
 
     def prove(self) -> None:
         """The whole ledger, audited and folded from its beginning."""

@@ -18,7 +18,7 @@ from time import monotonic, process_time
 from typing import NamedTuple
 
 from proof.scope.expand import Tallies, expand
-from proof.scope.point import Key, Point, root
+from proof.scope.point import Key, Point
 from proof.scope.witness import Witness
 
 _KEY = 16
@@ -97,10 +97,11 @@ def split(keys: bytes) -> list[Key]:
     return [keys[at : at + _KEY] for at in range(0, len(keys), _KEY)]
 
 
-def search(depth: int, *, jobs: int = 1, minutes: float = 10.0, progress: bool = False) -> Iterator[Level]:
+def search(
+    start: Point, depth: int, *, jobs: int = 1, minutes: float = 10.0, progress: bool = False
+) -> Iterator[Level]:
     """All levels up to a depth, or as far as the time goes; the last one may then be incomplete."""
     begin = monotonic()
-    start = root()
     crew: Sequence[Here | There] = [Here(Worker([start], {start.key}))]
     seen, total, states = {start.key}, Tallies(), 1
     try:

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from proof.scope import main, search, tally
-from proof.scope.point import act, freeze, key_of
+from proof.scope.point import act, freeze
 from proof.scope.replay import NoSuchMove, Trail, follow, same_future
 from proof.scope.search import Level
 from proof.scope.world import moves
@@ -32,7 +32,7 @@ DRAWS = ("tick", "tick~3")
 
 @pytest.fixture(scope="module")
 def levels() -> list[Level]:
-    return list(search.search(DEPTH, jobs=1, minutes=60))
+    return list(search.search(follow(()).point(), DEPTH, jobs=1, minutes=60))
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,8 @@ def test_it_happened(whole: Level, word: str) -> None:
 
 def test_the_numbers_do_not_depend_on_the_number_of_workers(levels: list[Level]) -> None:
     alone = {(one.depth, one.states, one.found, one.transitions) for one in levels}
-    shared = {(one.depth, one.states, one.found, one.transitions) for one in search.search(4, jobs=2, minutes=60)}
+    both = search.search(follow(()).point(), 4, jobs=2, minutes=60)
+    shared = {(one.depth, one.states, one.found, one.transitions) for one in both}
     assert len(shared) == 4
     assert shared < alone
 
@@ -74,8 +75,7 @@ def meetings(depth: int) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
         ends = [(*path, name) for path in level for name in follow(path).moves()]
         level = []
         for path in ends:
-            trail = follow(path)
-            key = key_of(trail.state, dump(trail.state), trail.attempts)
+            key = follow(path).point().key
             if first.setdefault(key, path) == path:
                 level.append(path)
             else:
@@ -125,7 +125,7 @@ def test_an_exception_of_the_engine_is_a_finding(monkeypatch: pytest.MonkeyPatch
         raise KeyError(row.key)
 
     monkeypatch.setattr(life, "_complete", fail)
-    *_, level = search.search(4, jobs=1, minutes=60)
+    *_, level = search.search(follow(()).point(), 4, jobs=1, minutes=60)
     assert level.depth == 3
     assert {one.path[-1] for one in level.tallies.findings} == {"ok:a-a1-0", "ok:b-a1-0"}
     assert all("KeyError" in one.says for one in level.tallies.findings)
@@ -170,6 +170,13 @@ def test_a_move_that_cannot_happen_is_refused_with_those_that_can(capsys: pytest
     said = capsys.readouterr().err
     assert "'ok:a-a1-0' cannot happen after '+a'" in said
     assert "bound:a-a1-0" in said
+
+
+def test_a_search_may_begin_further_on(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--after", " ".join((*BEFORE_DRAW, "tick")), "--depth", "2", "--jobs", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "all interleavings of 2 moves, after +a bound:a-a1-0 +b" in said
+    assert "resolved     Activation" in said
 
 
 def test_time_that_is_up_is_said(capsys: pytest.CaptureFixture[str]) -> None:
