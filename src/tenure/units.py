@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import TypeAlias
 
 Instant: TypeAlias = int
@@ -49,6 +50,7 @@ def format_time(at: Instant) -> str:
     return (_EPOCH + timedelta(microseconds=min(at, LATEST))).isoformat().replace("+00:00", "Z")
 
 
+@lru_cache(maxsize=1024)  # policies and demands say the same few over and over
 def parse_duration(text: str) -> Micros:
     """Read ``1h30m``, ``90s``, ``500ms``, ``2d``; ValueError if it is not one."""
     parts = _DURATION.findall(text)
