@@ -104,7 +104,7 @@ def test_a_running_run_stops_and_its_lease_closes_as_canceled(fresh: Path) -> No
     with driven(fresh):
         assert submit(fresh, run_yaml("x", 8, "sleep 60")).code == 0
         done = call("runs", "cancel", "rai/x", fleet=fresh)
-        assert done.out == "Run/rai/x: stopping; its 1 lease close when its pods are gone\n"
+        assert done.out == "Run/rai/x: stopping; its 1 lease closes when its pods are gone\n"
         assert call("runs", "watch", "rai/x", "-o", "json", fleet=fresh).code in (0, 5)  # 5: it was gone already
     lease = call("runs", "leases", "--run", "rai/x", "-o", "json", fleet=fresh).json["items"][0]
     assert lease["status"]["closureReason"] == "Canceled"

@@ -80,6 +80,8 @@ class RunLine(Struct, frozen=True, kw_only=True):
     """It was cut, and waits to start again."""
     reason: str
     message: str
+    taken: bool = True
+    """Whether the ledger knows it; if not, its object is all that tells of it."""
 
     @property
     def key(self) -> str:
