@@ -1,5 +1,6 @@
 """`submit` and `cancel`: whole or not at all, and what became of each."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -121,3 +122,21 @@ def test_cancel_takes_all_or_none(used: Path) -> None:
 @pytest.mark.parametrize("words", [["submit"], ["plan"], ["cancel"]])
 def test_nothing_to_do_is_wrong_usage(fresh: Path, words: list[str]) -> None:
     assert call("runs", *words, fleet=fresh).code == 2
+
+
+def test_what_no_embedded_fleet_can_run_is_refused_before_it_is_tried_for_ever(fresh: Path) -> None:
+    container = {"name": "main", "image": "trainer:1", "env": [{"name": "KEY", "valueFrom": {"secretKeyRef": {}}}]}
+    text = json.dumps({
+        "kind": "Run", "metadata": {"name": "image", "namespace": "rai"},
+        "spec": {"resources": {"gpuType": "H100", "totalGPUs": 4}, "template": {"spec": {"containers": [container]}}},
+    })  # fmt: skip
+    done = submit(fresh, text)
+    assert (done.code, done.out) == (2, "")
+    assert done.err == (
+        "error: Run/rai/image: spec.template.spec.containers[0].env[0].valueFrom: not supported by embedded fleets: give a "
+        "value; mend it, or submit it to a cluster\n"
+        "error: Run/rai/image: spec.template.spec.containers[0].command: missing: embedded fleets run commands; images are "
+        "not pulled; name the program and its arguments\n"
+        "next: mend what is listed above and try again; nothing was changed\n"
+    )
+    assert call("runs", "list", "-A", "-o", "name", fleet=fresh).out == ""

@@ -219,6 +219,10 @@ class Made(Struct, frozen=True, kw_only=True):
     froze: Froze | None = None
 
 
+TABLE = "Table/"
+"""What the name of a query table's row begins with, where it is told of."""
+
+
 class Misshown(Struct, frozen=True, kw_only=True):
     """An object that says something else than the ledger."""
 
@@ -367,7 +371,8 @@ class Fleet(Protocol):
         ...
 
     def misshown(self, progress: Telling) -> Iterator[Misshown]:
-        """What shows leases to others and says something else than the ledger; an embedded fleet has nothing such."""
+        """What shows leases to others and says something else than the ledger: objects in a cluster, the query tables
+        of an embedded fleet's file."""
         ...
 
     def rehearse(self, objects: Sequence[Run | Budget | object] = (), *, only: str = "") -> Rehearsal:
