@@ -61,6 +61,26 @@ def test_a_lease_that_nobody_decided_is_found_and_named(used: Path) -> None:
     }
 
 
+def test_tables_that_questions_are_answered_from_are_held_against_the_entries(used: Path) -> None:
+    """Who-pays and chargeback read the query tables: a payer changed there is found, and mended from the entries."""
+    paid = call("runs", "who-pays", "rai/a-train", "-o", "name", fleet=used).out
+    with sqlite3.connect(used) as db:
+        db.execute("UPDATE leases SET payer = 'org:thief' WHERE run = 'a-train'")
+    db.close()
+    assert call("runs", "who-pays", "rai/a-train", "-o", "name", fleet=used).out == "org:thief\n"
+    done = call("runs", "audit", fleet=used)
+    assert done.code == Exit.FINDINGS
+    assert "Table/leases rai/a-train-" in done.out.partition("What does not hold")[2]
+    assert f"next: the entries hold: keep a copy of the file as it is, then: tenure ledger rebuild {used}" in done.err
+    told = call("tenure", "ledger", "verify", str(used))
+    assert (told.code, f"tenure ledger rebuild {used}" in told.err) == (Exit.REFUSED, True)
+    told = call("tenure", "ledger", "rebuild", str(used))
+    assert (told.code, told.out.startswith(f"filled the query tables of {used} again from ")) == (Exit.OK, True)
+    assert call("tenure", "ledger", "verify", str(used)).code == Exit.OK
+    assert call("runs", "audit", fleet=used).code == Exit.OK
+    assert call("runs", "who-pays", "rai/a-train", "-o", "name", fleet=used).out == paid
+
+
 def test_a_table_shows_so_many_and_says_how_many_more(used: Path) -> None:
     with_entry(used, forged(used))
     every = len(call("runs", "audit", "-o", "json", fleet=used).json["violations"])

@@ -11,6 +11,7 @@ from tenure.cli.doctor import local, world
 from tenure.cli.doctor.report import Check, ok, problem
 from tenure.cli.exits import Exit
 from tenure.ledger import sidecar
+from tenure.ledger.refusals import Code, refused
 from tests.cli import support
 from tests.cli.support import call
 
@@ -66,12 +67,24 @@ def test_a_disk_that_is_full(free: int, result: str, past: Path, monkeypatch: py
     assert told(past)["disk"]["result"] == result
 
 
+def test_a_disk_so_full_that_the_ledger_cannot_even_be_opened(used: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise refused(Code.DiskFull, path=used)
+
+    monkeypatch.setattr(local.Ledger, "examine", full)
+    monkeypatch.setattr(local.shutil, "disk_usage", lambda path: Usage(100 << 30, 0, 0))
+    checks = told(used, Exit.FINDINGS)
+    assert checks["file"]["finding"].startswith("DiskFull: ")
+    assert checks["disk"]["result"] == "problem"
+    assert ".." not in call("runs", "doctor", fleet=used).out.replace(str(used), "FLEET")
+
+
 def test_a_ledger_that_was_tampered_with(used: Path) -> None:
     with sqlite3.connect(used) as db:
         db.execute("UPDATE leases SET payer = 'org:thief' WHERE rowid = 1")
     db.close()
     found = told(used, Exit.FINDINGS)["ledger"]
-    assert "backup" in found["fix"]
+    assert found["fix"].endswith(f"tenure ledger rebuild {used}")
 
 
 def test_a_ledger_that_is_behind_its_anchor(used: Path) -> None:

@@ -1,5 +1,6 @@
 """`submit` and `cancel`: whole or not at all, and what became of each."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -104,7 +105,7 @@ def test_a_running_run_stops_and_its_lease_closes_as_canceled(fresh: Path) -> No
     with driven(fresh):
         assert submit(fresh, run_yaml("x", 8, "sleep 60")).code == 0
         done = call("runs", "cancel", "rai/x", fleet=fresh)
-        assert done.out == "Run/rai/x: stopping; its 1 lease close when its pods are gone\n"
+        assert done.out == "Run/rai/x: stopping; its 1 lease closes when its pods are gone\n"
         assert call("runs", "watch", "rai/x", "-o", "json", fleet=fresh).code in (0, 5)  # 5: it was gone already
     lease = call("runs", "leases", "--run", "rai/x", "-o", "json", fleet=fresh).json["items"][0]
     assert lease["status"]["closureReason"] == "Canceled"
@@ -121,3 +122,21 @@ def test_cancel_takes_all_or_none(used: Path) -> None:
 @pytest.mark.parametrize("words", [["submit"], ["plan"], ["cancel"]])
 def test_nothing_to_do_is_wrong_usage(fresh: Path, words: list[str]) -> None:
     assert call("runs", *words, fleet=fresh).code == 2
+
+
+def test_what_no_embedded_fleet_can_run_is_refused_before_it_is_tried_for_ever(fresh: Path) -> None:
+    container = {"name": "main", "image": "trainer:1", "env": [{"name": "KEY", "valueFrom": {"secretKeyRef": {}}}]}
+    text = json.dumps({
+        "kind": "Run", "metadata": {"name": "image", "namespace": "rai"},
+        "spec": {"resources": {"gpuType": "H100", "totalGPUs": 4}, "template": {"spec": {"containers": [container]}}},
+    })  # fmt: skip
+    done = submit(fresh, text)
+    assert (done.code, done.out) == (2, "")
+    assert done.err == (
+        "error: Run/rai/image: spec.template.spec.containers[0].env[0].valueFrom: not supported by embedded fleets: give a "
+        "value; mend it, or submit it to a cluster\n"
+        "error: Run/rai/image: spec.template.spec.containers[0].command: missing: embedded fleets run commands; images are "
+        "not pulled; name the program and its arguments\n"
+        "next: mend what is listed above and try again; nothing was changed\n"
+    )
+    assert call("runs", "list", "-A", "-o", "name", fleet=fresh).out == ""

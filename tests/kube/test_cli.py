@@ -543,6 +543,7 @@ def test_a_cluster_on_its_way(new_plane: Callable[[], ControlPlane], tmp_path: P
     assert told.err == f"nothing drives this fleet, so nothing starts yet: {DRIVE}\n"
     with operating(plane.admin, tmp_path / "journal"):
         until(lambda: home.phase("rai/early") == "Pending" and home.call("explain", "rai/early").code == 0)
+    nobody_took_it_in(home)
     forged(plane, home)
     archived(plane, tmp_path)
     assert home.call("list", "-A", "-o", "name").out == "rai/early\n"  # this copy had them before
@@ -562,6 +563,38 @@ def test_a_cluster_on_its_way(new_plane: Callable[[], ControlPlane], tmp_path: P
     assert (told.code, told.out) == (6, "")
     assert f"ends at entry {head - 1}, but the copy on this computer knows entry {head}" in told.err
     assert "next: tell who keeps the cluster first" in told.err
+
+
+def nobody_took_it_in(home: Home) -> None:
+    """A Run that came while no operator is there, and is in no ledger: every verb that shows runs shows it."""
+    assert home.submit(run_yaml("late", 4)).out == "Run/rai/late created: recorded; nothing drives this fleet yet\n"
+    told = still(home.call("list", "-n", "rai").out)
+    assert re.search(
+        r"^early .*\nlate Pending 0/4 org:ai:rai AGE (\S+ )?waits for a driver to look at it$", told, re.M
+    ), told
+    assert home.phase("rai/late") == "Pending"
+    told = home.call("explain", "rai/late")
+    assert told.code == 0, told
+    assert told.out.startswith(f"Run/rai/late waits for a driver ({DRIVE}); if it were driven now, it "), told
+    told = home.call("describe", "rai/late")
+    assert told.code == 0, told
+    assert "Taken in: not yet: the ledger knows nothing of it" in still(told.out)
+    assert f"Driven: no: nothing starts or stops until {DRIVE}" in still(told.out)
+    for words in (("story",), ("resolve", "--dry-run")):
+        told = home.call(*words, "rai/late")
+        assert (told.code, told.out) == (5, "")
+        assert told.err.startswith("error: Run/rai/late has not been taken in yet"), told
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in home.env.items():
+            patch.setenv(name, value)
+        with ClusterFleet.open(kubeconfig=None, context=None, archive=None) as fleet:
+            follower = fleet.follow()
+            assert {line.key: line.taken for line in follower.view().lines()} == {"rai/early": True, "rai/late": False}
+            assert home.call("cancel", "rai/late").out == "Run/rai/late: deleted; nobody had taken it in yet\n"
+            follower.wait(0.1)
+            assert [line.key for line in follower.view().lines()] == ["rai/early"]
+    assert home.phase("rai/late") == "Gone"
+    assert home.call("explain", "rai/late").code == 5
 
 
 def forged(plane: ControlPlane, home: Home) -> None:

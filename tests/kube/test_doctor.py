@@ -11,6 +11,7 @@ import pytest
 
 from tenure.api.meta import GROUP, OWNER_ANNOTATION
 from tenure.cli.doctor import cluster as looks
+from tenure.cli.doctor import world
 from tenure.cli.exits import Exit
 from tenure.engine import State
 from tenure.kube.certs import Keeper, make_authority
@@ -119,7 +120,8 @@ def test_an_installation_without_operator_and_machines(empty: Checks) -> None:
     assert warned == {"webhook", "namespaces"}
 
 
-def test_what_is_right_is_told_so(healthy: Patient) -> None:
+def test_what_is_right_is_told_so(healthy: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world, "QUIET", 1 << 60)  # however slow this machine is
     checks = healthy.told(Exit.OK)
     right = {one["check"] for one in checks if one["result"] == "ok"}
     assert right >= {"server", "clock", "kinds", "policies", "enforcement", "roles", "ledger", "driver", "machines",
@@ -127,6 +129,15 @@ def test_what_is_right_is_told_so(healthy: Patient) -> None:
     done = support.call("runs", "doctor", **healthy.env)
     assert (done.code, done.err) == (0, "")
     assert done.out.splitlines()[0].split() == ["CHECK", "RESULT", "FINDING"]
+
+
+def test_no_election_and_nothing_to_do_is_no_sign_of_life(healthy: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world, "QUIET", -(1 << 60))
+    (found,) = [one for one in healthy.told(Exit.OK) if one["check"] == "driver"]
+    assert found["result"] == "warning"
+    assert found["finding"].startswith("cannot tell: no election is held, and nothing was decided since 20")
+    assert "--elect" in found["fix"]
+    assert "kubectl get pods -n tenure-system" in found["fix"]
 
 
 def test_a_policy_that_was_deleted(healthy: Patient) -> None:

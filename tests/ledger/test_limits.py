@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tenure.facts import Noted
-from tenure.ledger import Code, Ledger, LedgerRefused, sidecar
+from tenure.ledger import Code, Ledger, LedgerRefused, refusals, sidecar
 from tests.ledger.support import append, copy, hashes, noted
 
 BULKY = [noted("x" * 200_000)]
@@ -39,6 +41,20 @@ def test_a_full_disk_refuses_the_transaction_and_keeps_the_rest(path: Path, ledg
     ledger._db.execute("PRAGMA max_page_count = 1000000")
     write_together(ledger, BULKY)
     assert hashes(path) == [*said, ledger.head.hash]
+
+
+@pytest.mark.parametrize(("free", "code"), [(8, Code.DiskFull), (1 << 20, Code.WriteFailed)])
+def test_a_failed_write_where_no_room_is_left_is_for_want_of_room(
+    path: Path, monkeypatch: pytest.MonkeyPatch, free: int, code: Code
+) -> None:
+    """A full tmpfs, on which SQLite's shared memory does not fit, is an I/O error to it."""
+    disk = os.statvfs(path.parent)
+    monkeypatch.setattr(refusals.os, "statvfs", lambda _: SimpleNamespace(f_bavail=free, f_frsize=disk.f_frsize))
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR_SHMSIZE
+    with pytest.raises(LedgerRefused) as caught, refusals.translated(path):
+        raise error
+    assert caught.value.code is code
 
 
 SCRIPT = """

@@ -29,6 +29,8 @@ from tenure.cli.reach import access_to
 from tenure.cli.recorded import Followed, Recorded
 from tenure.cli.refused import field_errors, from_store, trouble
 from tenure.cli.trouble import Trouble
+from tenure.cli.untaken import Untaken, WholeView, key_of
+from tenure.cli.view import StateView
 from tenure.embedded.fleet import Fleet, clock
 from tenure.engine import State, intake, next_wake
 from tenure.facts import Entry, Froze, Reason, Resolved
@@ -65,6 +67,7 @@ class ClusterFleet(Recorded):
         self._io, self._client, self._copy, self._why = io, client, copy, why
         self._logs: PodLogs | None = None
         self._folder: TemporaryDirectory[str] | None = None
+        self._untaken = Untaken(io, client)
         if copy is not None:
             self._take_in(copy)
 
@@ -112,9 +115,12 @@ class ClusterFleet(Recorded):
 
     @property
     def driven(self) -> bool:
-        """Whether an operator is at work: as the election says, if there is one; else nothing may be overdue."""
+        """Whether an operator is at work: as the election says, if there is one; else nothing may be overdue, and of
+        the runs that were looked at, none may lie about that nobody has taken in."""
         if (elected := self._elected()) is not None:
             return elected
+        if self._untaken.ignored(PATIENCE):
+            return False
         wake = None if self._state is None else next_wake(self._state)
         return wake is None or clock() - wake < OVERDUE
 
@@ -137,7 +143,17 @@ class ClusterFleet(Recorded):
     def view(self, at: Instant | None = None) -> View:
         if self._books is None and at is None:
             return ObjectsView(self._runs, now=clock(), unreadable=self._why)
-        return super().view(at)
+        if at is not None:
+            return super().view(at)
+        assert self._state is not None, "it was taken in when the copy was opened"
+        return WholeView(self._state, self._unknown, now=self._fleet.now())
+
+    def _unknown(self, namespace: str | None, name: str) -> list[Object]:
+        """Runs that the ledger lacks, for who may see them."""
+        assert self._state is not None
+        if not name and self._elected():
+            return []
+        return self._untaken.look(self._state.runs, namespace, name)
 
     def _runs(self, namespace: str | None, name: str) -> list[Object]:
         try:
@@ -152,7 +168,7 @@ class ClusterFleet(Recorded):
     def follow(self) -> ClusterFollower:
         if self._copy is None:
             raise self._why
-        return ClusterFollower(self._fleet, self._io, self._client, self._copy)
+        return ClusterFollower(self._fleet, self._io, self._client, self._copy, self._untaken)
 
     def logs(self, namespace: str, run: str, *, follow: bool = False) -> list[LogFile]:
         if self._logs is None:
@@ -332,14 +348,26 @@ class ClusterFleet(Recorded):
 class ClusterFollower(Followed):
     """A cluster as it changes: the LedgerHead is watched, and what it newly names is read."""
 
-    def __init__(self, fleet: Fleet, io: IO, client: Client, copy: Copy) -> None:
-        self._copy = copy
+    def __init__(self, fleet: Fleet, io: IO, client: Client, copy: Copy, untaken: Untaken) -> None:
+        self._copy, self._untaken = copy, untaken
+        self._looked: dict[tuple[str | None, str], list[Object]] = {}
         self._bell = Bell()
         self._informer = Informer(client, LEDGER_HEADS, self._bell)
         self._task = io.start(self._informer.follow())
         super().__init__(fleet)
 
+    def view(self) -> StateView:
+        return WholeView(self._state, self._unknown, now=self._fleet.now())
+
+    def _unknown(self, namespace: str | None, name: str) -> list[Object]:
+        """Runs that the ledger lacks: asked for once, and again while there are some."""
+        asked = (namespace, name)
+        if asked not in self._looked:
+            self._looked[asked] = self._untaken.look(self._state.runs, namespace, name)
+        return [item for item in self._looked[asked] if key_of(item) not in self._state.runs]
+
     def wait(self, seconds: float) -> list[Note] | None:
+        self._looked = {asked: found for asked, found in self._looked.items() if not found}
         if not self._bell.await_ring(seconds):
             return None
         self._bell.take()

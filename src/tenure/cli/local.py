@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from tenure.api.errors import FieldError
 from tenure.api.run import Run
-from tenure.cli.port import Change, Made, Submitted
+from tenure.cli.port import TABLE, Change, Made, Misshown, Submitted, Telling
 from tenure.cli.recorded import Followed, Recorded
 from tenure.embedded.fleet import Fleet
 from tenure.engine import Apply
@@ -77,6 +78,15 @@ class LocalFleet(Recorded):
                 )
         return found
 
+    def misshown(self, progress: Telling) -> Iterator[Misshown]:
+        """The tables that most questions are answered from, against the entries that they are derived from."""
+        for one in self._fleet.ledger.verify(progress).findings:
+            if one.check in ("derived", "schema"):
+                message = "what questions are answered from is not what the entries say"
+                found = one.sentence.rstrip(".")
+                name = f"{TABLE}{one.where}" if one.check == "derived" else one.where
+                yield Misshown(object=name, message=message, expected="what they give", found=found)
+
     # -- telling --
 
     def make_room(self, key: str) -> Made:
@@ -90,7 +100,13 @@ class LocalFleet(Recorded):
         )
 
     def submit(self, objects: Iterable[Any], *, dry_run: bool = False) -> Submitted:
-        objects, decided = tuple(objects), self.driven
+        objects = tuple(objects)
+        if refused := _cannot_run(objects):
+            return Submitted(refused=refused)
+        return self._submit(objects, dry_run=dry_run)
+
+    def _submit(self, objects: tuple[Any, ...], *, dry_run: bool) -> Submitted:
+        decided = self.driven
         if dry_run:
             _, outcome = self._fleet.rehearse(Apply(objects), now=self._fleet.now())
         else:
@@ -104,7 +120,7 @@ class LocalFleet(Recorded):
         return Submitted(changes=changes, decided=decided)
 
     def amend(self, before: Run, after: Run, *, dry_run: bool = False) -> Submitted:
-        return self.submit([after], dry_run=dry_run)
+        return self._submit((after,), dry_run=dry_run)
 
     def cancel(self, keys: Sequence[tuple[str, str]], *, dry_run: bool = False) -> None:
         if dry_run:
@@ -147,6 +163,14 @@ def _pods_of(folder: Path, run: str) -> list[tuple[str, int, int]]:
         return []
     found = [(name, match) for name in names if (match := pattern.fullmatch(name))]
     return sorted(((name, int(match[1]), int(match[2])) for name, match in found), key=lambda pod: pod[1:])
+
+
+def _cannot_run(objects: Iterable[Any]) -> tuple[FieldError, ...]:
+    """Runs whose pods no machine of an embedded fleet could ever start."""
+    from tenure.embedded.launch import check_template
+
+    runs = [item for item in objects if item.kind == "Run"]
+    return tuple(error for run in runs for error in check_template(_full_name(run), run.spec.template))
 
 
 def _full_name(item: Any) -> str:

@@ -38,6 +38,10 @@ def find(session: Session, view: View, text: str) -> RunLine:
 
 def unknown(session: Session, view: View, namespace: str, name: str) -> Exception:
     """There is no such run; perhaps one like it."""
+    if view.line(namespace, name) is not None:  # its object is there, and the ledger knows nothing of it
+        from tenure.cli.untaken import not_taken_in
+
+        return not_taken_in(session, namespace, name)
     keys = [line.key for line in everywhere(view)]
     return missing(session, f"Run/{namespace}/{name}", like=_like(keys, namespace, name))
 

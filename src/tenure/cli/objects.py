@@ -38,10 +38,10 @@ class ObjectsView:
 
     def lines(self, namespace: str | None = None) -> list[RunLine]:
         runs = [to_run(item) for item in self._fetch(namespace, "")]
-        return sorted(map(_line, runs), key=lambda line: (line.namespace, line.name))
+        return sorted(map(line_of, runs), key=lambda line: (line.namespace, line.name))
 
     def line(self, namespace: str, name: str) -> RunLine | None:
-        return next((_line(to_run(item)) for item in self._fetch(namespace, name)), None)
+        return next((line_of(to_run(item)) for item in self._fetch(namespace, name)), None)
 
     def run(self, namespace: str, name: str) -> Run:
         return next(to_run(item) for item in self._fetch(namespace, name))
@@ -102,7 +102,7 @@ def _identity(item: Object) -> Object:
     return {"metadata": meta}
 
 
-def _line(run: Run) -> RunLine:
+def line_of(run: Run, *, taken: bool = True) -> RunLine:
     status, spec, meta = run.status, run.spec, run.metadata
     marks = {one.type: one for one in status.conditions}
     elastic = spec.malleable
@@ -122,5 +122,5 @@ def _line(run: Run) -> RunLine:
         planned=parse_time(status.earliest_start) if status.earliest_start else None,
         promise="Pending" if status.pending_reservation else "", attempt=0, restarts=status.restarts,
         stopping=meta.deletion_timestamp is not None, requeued=False, reason=told.reason if told else "",
-        message=status.message,
+        message=status.message, taken=taken,
     )  # fmt: skip

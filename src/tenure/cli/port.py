@@ -80,6 +80,8 @@ class RunLine(Struct, frozen=True, kw_only=True):
     """It was cut, and waits to start again."""
     reason: str
     message: str
+    taken: bool = True
+    """Whether the ledger knows it; if not, its object is all that tells of it."""
 
     @property
     def key(self) -> str:
@@ -215,6 +217,10 @@ class Made(Struct, frozen=True, kw_only=True):
     declined: Reason | None = None
     resolved: Resolved | None = None
     froze: Froze | None = None
+
+
+TABLE = "Table/"
+"""What the name of a query table's row begins with, where it is told of."""
 
 
 class Misshown(Struct, frozen=True, kw_only=True):
@@ -365,7 +371,8 @@ class Fleet(Protocol):
         ...
 
     def misshown(self, progress: Telling) -> Iterator[Misshown]:
-        """What shows leases to others and says something else than the ledger; an embedded fleet has nothing such."""
+        """What shows leases to others and says something else than the ledger: objects in a cluster, the query tables
+        of an embedded fleet's file."""
         ...
 
     def rehearse(self, objects: Sequence[Run | Budget | object] = (), *, only: str = "") -> Rehearsal:

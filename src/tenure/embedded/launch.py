@@ -21,6 +21,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from tenure.api.errors import FieldError, escape
 from tenure.api.formats import DNS_LABEL
 
 INHERITED = (
@@ -89,6 +90,23 @@ def read_launch(
         return Refused(tuple(reader.problems))
     uid = str(reader.mapping(manifest.get("metadata"), "metadata").get("uid") or "")
     return Launch(pod=pod, uid=uid, token=token, grace=grace, init=init, containers=containers)
+
+
+def check_template(name: str, template: Mapping[str, Any] | None) -> list[FieldError]:
+    """What keeps a run's pods from ever running as processes, to be said before it is taken: each try would fail."""
+    read = read_launch(template or {}, pod=name, token="", scratch="/", environ={})
+    problems = read.problems if isinstance(read, Refused) else ()
+    return [_field_error(name, *text.partition(" ")[::2]) for text in problems]
+
+
+def _field_error(name: str, path: str, problem: str) -> FieldError:
+    fix = "name the program and its arguments" if path.endswith(".command") else "mend it, or submit it to a cluster"
+    return FieldError(
+        object=name,
+        path=f"spec.template.{escape(path)}",
+        problem=escape(problem.removeprefix("is "), limit=200),
+        fix=fix,
+    )
 
 
 def expand(text: str, env: Mapping[str, str]) -> str:

@@ -13,6 +13,7 @@ from an old copy, and at least 28 acknowledged entries are missing.
 from __future__ import annotations
 
 import errno
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,8 @@ from pathlib import Path
 
 import msgspec
 
+_LEAST = 64 << 10
+"""Bytes of room below which a failed write is one for want of room: SQLite takes 32 KiB at a time."""
 GUIDE = "docs/concepts/ledger.md"
 
 
@@ -188,7 +191,19 @@ def from_sqlite(error: sqlite3.Error, path: Path) -> LedgerRefused:
     """What SQLite's answer means to a person."""
     # Errors of the Python module itself (text that is not UTF-8) carry no code; here they mean damage.
     number = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
-    return refused(_PRIMARY.get(number & 0xFF, Code.Damaged), path=path, why=f"SQLite says {str(error)!r}")
+    code = _PRIMARY.get(number & 0xFF, Code.Damaged)
+    if code is Code.WriteFailed and _is_full(path):
+        code = Code.DiskFull
+    return refused(code, path=path, why=f"SQLite says {str(error)!r}")
+
+
+def _is_full(path: Path) -> bool:
+    """Whether there is no room where a file is: SQLite calls that an I/O error if its shared memory does not fit."""
+    try:
+        disk = os.statvfs(path.parent)
+    except OSError:
+        return False
+    return disk.f_bavail * disk.f_frsize < _LEAST
 
 
 def from_system(error: OSError, path: Path) -> LedgerRefused:

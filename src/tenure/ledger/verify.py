@@ -56,6 +56,11 @@ class Report(Struct, frozen=True, kw_only=True):
     def ok(self) -> bool:
         return not self.findings
 
+    @property
+    def can_be_filled_again(self) -> bool:
+        """Whether only the query tables are wrong: the entries are whole, and say what belongs there."""
+        return bool(self.findings) and all(one.check == "derived" for one in self.findings)
+
 
 def verify(
     db: sqlite3.Connection,

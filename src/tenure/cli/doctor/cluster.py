@@ -214,7 +214,9 @@ def operator(site: Site, fleet: ClusterFleet, state: State | None) -> Iterator[C
     holder = ((found or {}).get("spec") or {}).get("holderIdentity")
     if state is not None:
         now = time.time_ns() // 1000
-        yield from world.progress(state, driven=fleet.driven, now=now, drive=DRIVE)
+        last = fleet.head.at if found is None else None
+        pods = f"kubectl get pods -n {site.system().namespace}"
+        yield from world.progress(state, driven=fleet.driven, now=now, drive=DRIVE, last=last, pods=pods)
     if found is None:
         yield ok("leader", "no election is held: one operator runs without --elect, or none")
     elif not holder:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tenure.cli.doctor import world
 from tenure.cli.doctor.report import Check, ok, problem, warning
+from tenure.cli.server.ledger import mending
 from tenure.cli.terminal import Progress
 from tenure.cli.trouble import describe
 from tenure.cli.words import plural
@@ -25,24 +26,36 @@ def examined(path: Path, anchor: Path | None) -> Iterator[Check]:
     try:
         ledger = Ledger.examine(path, anchor=anchor)
     except (LedgerRefused, OSError) as error:
-        told = describe(error, command="doctor")
-        yield problem("file", told.problems[0], told.next_step)
+        yield _refused("file", error)
+        if path.is_file():
+            yield from disk(path)
         return
     with ledger, Progress("examining") as progress:
-        yield from _file(ledger, progress)
+        try:
+            yield from _file(ledger, progress)
+        except LedgerRefused as error:
+            yield _refused("ledger", error)
         refused = ledger.refusal is not None
     yield from disk(path)
     yield from _rights(path, anchor)
     if not refused:
-        with Fleet.open(path, anchor=anchor) as fleet:
-            yield from _state(fleet)
+        try:
+            with Fleet.open(path, anchor=anchor) as fleet:
+                yield from _state(fleet)
+        except LedgerRefused as error:
+            yield _refused("ledger", error)
+
+
+def _refused(check: str, error: LedgerRefused | OSError) -> Check:
+    told = describe(error, command="doctor")
+    return problem(check, told.problems[0], told.next_step)
 
 
 def _file(ledger: Ledger, progress: Progress) -> Iterator[Check]:
     """SQLite's own integrity check, the chain of hashes, the tables derived from it, and the anchor."""
     report = ledger.verify(progress)
     refusal = ledger.refusal
-    fix = refusal.next_step if refusal else "keep a copy of all its files, and restore the newest backup"
+    fix = refusal.next_step if refusal else mending(report)
     for one in report.findings[:10]:
         yield problem("ledger", f"{one.check}: {one.where}: {one.sentence}", fix)
     if report.ok:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 OVERDUE = 60 * SECOND
 """Something that was due so long ago shows that nobody acts."""
 AHEAD = 5 * SECOND
+QUIET = 60 * SECOND
+"""A decision that is younger shows that somebody acts."""
 
 
 def machines(state: State, *, mend: str) -> Iterator[Check]:
@@ -66,8 +68,13 @@ def draws(state: State) -> Iterator[Check]:
         yield warning("custodians", "no custodian has published a chain: nobody can be drawn in a lottery", fix)
 
 
-def progress(state: State, *, driven: bool, now: Instant, drive: str) -> Iterator[Check]:
-    """Whether somebody acts, and in good time."""
+def progress(
+    state: State, *, driven: bool, now: Instant, drive: str, last: Instant | None = None, pods: str = ""
+) -> Iterator[Check]:
+    """Whether somebody acts, and in good time.
+
+    ``last``: nothing but the last decision, of then, shows that somebody does; ``pods`` then says where to look.
+    """
     wake = next_wake(state)
     late = wake is not None and now - wake > OVERDUE
     waiting = sum(row.life.phase == "Pending" for row in state.runs.values())
@@ -79,6 +86,10 @@ def progress(state: State, *, driven: bool, now: Instant, drive: str) -> Iterato
         assert wake is not None
         fix = "look at its log; stop it and start it again: nothing is lost"
         yield problem("driver", f"somebody drives, but what was due {age(wake, now)} ago has not happened", fix)
+    elif last is not None and now - last > QUIET:
+        told = f"cannot tell: no election is held, and nothing was decided since {stamp(last)}, {age(last, now)} ago"
+        fix = f"start the operator with --elect, so that it shows that it lives, or look at its pod: {pods}"
+        yield warning("driver", told, fix)
     else:
         yield ok("driver", "somebody drives this fleet, and nothing is overdue")
 

@@ -14,6 +14,7 @@ from tenure.audit.invariants import IMMUTABLE, LIVENESS, SETTLED, Invariant
 from tenure.audit.report import difference, moment
 from tenure.cli.exits import Exit
 from tenure.cli.output import Cell, Format, Table, columns, section, show
+from tenure.cli.port import TABLE
 from tenure.cli.session import Session, output, verb
 from tenure.cli.terminal import Progress, paint, say
 from tenure.cli.trouble import Trouble
@@ -40,7 +41,8 @@ def command(session: Session, output: Format, limit: int) -> Exit:
 
     The checker keeps books of its own and shares no code with the engine: every hash, every lease's opening and end,
     its payer, every limit at every instant, every promise, every draw, and all sums counted again from scratch. It
-    reads only, and may be run while the fleet works. In a cluster the Lease objects are compared with the ledger too.
+    reads only, and may be run while the fleet works. In a cluster the Lease objects are compared with the ledger too, in
+    an embedded fleet the tables that questions are answered from.
 
     Exit code 0 means that everything holds, 7 that something does not, 6 that the ledger itself was refused.
 
@@ -70,6 +72,8 @@ def command(session: Session, output: Format, limit: int) -> Exit:
         say(f"{len(found) - limit} more violations are not shown: -o json has all of them")
     problem = f"{plural(len(found), 'violation')} of {plural(len(counts), 'invariant')} in {name}"
     step = "keep a copy of the ledger as it is, and report it: docs/reference/invariants.md says what each one means"
+    if all(one.object.startswith(TABLE) for one in found):
+        step = f"the entries hold: keep a copy of the file as it is, then: tenure ledger rebuild {name}"
     raise Trouble(problem, next_step=step, exit=Exit.FINDINGS)
 
 

@@ -35,12 +35,19 @@ def command(session: Session, runs: tuple[str, ...], dry_run: bool) -> None:
             print(f"Run/{safe(line.key)}: {_fate(line, after)}")
         if any(after.line(line.namespace, line.name) for line in lines) and not fleet.driven:
             say(f"nothing drives this fleet, so its pods are not stopped yet: {fleet.drive_command}")
-    hint(session.about("who-pays", lines[0].namespace, lines[0].name))
+    if taken := [line for line in lines if line.taken]:
+        hint(session.about("who-pays", taken[0].namespace, taken[0].name))
 
 
 def _fate(line: RunLine, after: View) -> str:
     left = after.line(line.namespace, line.name)
     if left is not None:
         count = len(after.leases(line.namespace, line.name))
-        return f"stopping; its {plural(count, 'lease') if count else 'leases'} close when its pods are gone"
+        return f"stopping; its {_closing(count)} when its pods are gone"
+    if not line.taken:
+        return "deleted; nobody had taken it in yet"
     return "deleted; it was over" if line.over else "deleted; it held no GPU"
+
+
+def _closing(count: int) -> str:
+    return f"{plural(count, 'lease')} {'closes' if count == 1 else 'close'}" if count else "leases close"

@@ -110,6 +110,7 @@ class _Told:
         yield "Started", moment(line.started, now) if line.started else ""
         yield "Expected", self._expected()
         yield "Risk", risk(self.run.status.risk, now)
+        yield "Taken in", "" if line.taken else "not yet: the ledger knows nothing of it"
         yield "Driven", "" if self.fleet.driven else f"no: nothing starts or stops until {self.fleet.drive_command}"
 
     def _remedy(self) -> str:

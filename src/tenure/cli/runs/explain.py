@@ -28,6 +28,7 @@ from tenure.cli.promised import odds, planned, risk
 from tenure.cli.session import Session, output, verb
 from tenure.cli.standing import OUTCOMES, Outcome, held, outcome_of, start_of
 from tenure.cli.terminal import paint
+from tenure.cli.trouble import invalid
 from tenure.cli.words import age, moment, plural, safe, some, stamp
 from tenure.engine import render
 from tenure.engine.reasons import RULES, sentence
@@ -92,6 +93,9 @@ def command(
         decisions = fleet.decisions(namespace, name)
         if line is None and not decisions:
             raise unknown(session, view, namespace, name)
+        if line is not None and not line.taken and (wrong := fleet.rehearse([view.run(namespace, name)]).refused):
+            step = f"{session.about('cancel', namespace, name)}, mend it and submit it again"
+            raise invalid(wrong, next_step=step)
         if history:
             _show_history(session, output, f"{namespace}/{name}", decisions, view)
             return
@@ -119,7 +123,7 @@ def _answer(
     gave = gaveway.look_up(fleet, namespace, name, since=(line.created or 0) if line else 0)
     known: dict[str, Any] = {"key": key, "line": line, "run": run, "rows": tuple(rows), "gave": tuple(gave)}
     if (waits and not recorded) or not decisions:
-        told = fleet.rehearse(only=key).runs[0]
+        told = (fleet.rehearse(only=key) if line is None or line.taken else fleet.rehearse([run])).runs[0]
         assert told.verdict is not None, "a waiting run has a verdict"
         return _Answer(outcome=outcome_of(line, told.verdict, told.reservation), verdict=told.verdict, at=view.now,
                        recorded=False, planned=told, **known)  # fmt: skip
@@ -149,12 +153,18 @@ def _title(fleet: Fleet, answer: _Answer) -> str:
     if answer.recorded and answer.outcome in ("waiting", "protected", "short-of-money"):
         words = "had to wait"
     elif not answer.recorded and not fleet.driven:
-        starts = answer.verdict.outcome == "start"
-        then = "would start" if starts else words if answer.outcome == "never" else "would wait"
-        words = f"waits for a driver ({safe(fleet.drive_command)}); if it were driven now, it {then}"
+        words = f"waits for a driver ({safe(fleet.drive_command)}); if it were driven now, it {_would(answer, words)}"
+    elif answer.line is not None and not answer.line.taken:
+        words = f"has not been taken in yet; an operator is there, and by its rules it {_would(answer, words)}"
     elif answer.line is not None and answer.line.retry_at is not None:
         words = "waits for its next try"
     return f"Run/{answer.key} {paint(words, style)}"
+
+
+def _would(answer: _Answer, words: str) -> str:
+    if answer.verdict.outcome == "start":
+        return "would start"
+    return words if answer.outcome == "never" else "would wait"
 
 
 def _facts(session: Session, view: View, answer: _Answer) -> Iterator[tuple[str, str]]:

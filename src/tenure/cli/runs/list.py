@@ -115,7 +115,7 @@ def _planned(line: RunLine, view: View) -> list[Cell]:
 def why(line: RunLine, view: View) -> str:
     """What there is to say about a run."""
     if line.retry_at is not None:
-        return f"{line.message} Next try in {age(view.now, line.retry_at)}."
+        return f"{line.message.rstrip('.')}. Next try in {age(view.now, line.retry_at)}."
     return line.message or "waits for a driver to look at it"
 
 

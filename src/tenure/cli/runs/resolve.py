@@ -10,7 +10,7 @@ import click
 from tenure.api.meta import to_wire
 from tenure.cli.exits import Exit
 from tenure.cli.explaining import payers, reason_record, remedy
-from tenure.cli.lookup import find, run_argument
+from tenure.cli.lookup import find, run_argument, unknown
 from tenure.cli.output import Cell, Format, Table, columns, fields, section, show
 from tenure.cli.port import Fleet, Made, RunLine
 from tenure.cli.promised import percent, where
@@ -49,6 +49,8 @@ def command(session: Session, output: Format, run: str, dry_run: bool) -> Exit:
     """
     with session.fleet(write=not dry_run) as fleet:
         line = find(session, fleet.view(), run)
+        if not line.taken:
+            raise unknown(session, fleet.view(), line.namespace, line.name)
         if dry_run:
             found = fleet.room_for(line.key)
             if isinstance(found, Reason):

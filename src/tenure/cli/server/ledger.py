@@ -21,15 +21,16 @@ from tenure.cli.trouble import Trouble
 from tenure.cli.words import plural, safe, stamp
 from tenure.facts import Entry, Noted
 from tenure.ledger import Ledger
+from tenure.ledger.verify import Report
 from tenure.units import format_time
 
 SHOWN = 20
 """Entries shown unless more are asked for."""
 
 
-@click.group("ledger", short_help="Verify, export, show, accept or restore a ledger.")
+@click.group("ledger", short_help="Verify, rebuild, export, show, accept or restore a ledger.")
 def command() -> None:
-    """Verify, export, show, accept or restore a ledger."""
+    """Verify, rebuild, export, show, accept or restore a ledger."""
 
 
 @command.command("verify", short_help="Check everything there is to check.")
@@ -48,7 +49,7 @@ def verify(file: Path, output: Format, anchor: Path | None) -> Exit:
     with Ledger.examine(file, anchor=anchor) as ledger, Progress("verifying") as progress:
         report = ledger.verify(progress)
         refusal = ledger.refusal
-    step = refusal.next_step if refusal else "keep a copy of all its files, and restore the newest backup"
+    step = refusal.next_step if refusal else mending(report)
     head = report.head
     summary = f"{plural(report.entries, 'entry', 'entries')}, {plural(report.leases, 'lease')}"
     record = {**to_wire(report), "head": {"seq": head.seq, "hash": head.hash, "at": format_time(head.at)}}
@@ -65,6 +66,27 @@ def verify(file: Path, output: Format, anchor: Path | None) -> Exit:
     if report.ok:
         return Exit.OK
     raise Trouble(f"{file}: {plural(len(rows), 'finding')} in {summary}", next_step=step, exit=Exit.REFUSED)
+
+
+def mending(report: Report) -> str:
+    """How what was found is mended."""
+    if report.can_be_filled_again:
+        return f"the entries are whole: fill the query tables again from them: tenure ledger rebuild {report.path}"
+    return "keep a copy of all its files, and restore the newest backup"
+
+
+@command.command("rebuild", short_help="Fill the query tables again from the entries.")
+@fleet_argument
+def rebuild(file: Path, anchor: Path | None) -> None:
+    """Fill the query tables again from the entries, which are checked on the way: for a ledger of which `verify` says
+    that its query tables differ, and that its entries are whole. The entries stay as they are. To know later how the
+    tables came to differ, keep a copy of the file first.
+    """
+    with Ledger.open(file, anchor=anchor) as ledger:
+        ledger.rebuild()
+        entries = plural(ledger.head.seq, "entry", "entries")
+    print(f"filled the query tables of {safe(str(file))} again from {entries}")
+    hint(f"tenure ledger verify {file}")
 
 
 @command.command("export", short_help="Print every entry as a line of JSON.")

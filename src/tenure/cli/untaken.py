@@ -1,0 +1,120 @@
+"""Runs of a cluster that its ledger does not know: nobody has taken them in yet, or the operator could not.
+
+They are objects like others, and whoever may read the ledger must see them too. Names are compared first, which is
+cheap; whole objects are read only of the runs that the ledger lacks. An operator that was elected and is alive takes
+runs in within a moment, so a list then spares the question.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Container
+from datetime import datetime
+from typing import Any
+
+from tenure.api.run import Run
+from tenure.cli.exits import Exit
+from tenure.cli.objects import line_of, to_run
+from tenure.cli.port import RunLine, SponsorLine
+from tenure.cli.refused import trouble
+from tenure.cli.session import Session
+from tenure.cli.trouble import Trouble
+from tenure.cli.view import StateView
+from tenure.engine import State
+from tenure.facts import Lease
+from tenure.kube.client import Client
+from tenure.kube.errors import ApiError
+from tenure.kube.loop import IO
+from tenure.kube.resources import RUNS
+from tenure.units import Instant
+
+Object = dict[str, Any]
+Fetch = Callable[[str | None, str], list[Object]]
+"""The Runs of a namespace (of all, if None) that the ledger lacks, or the one of a name."""
+FEW = 20
+"""So many are read one by one; more of them, in one list."""
+
+
+class WholeView(StateView):
+    """A state, and the Runs that are not in it."""
+
+    def __init__(self, state: State, fetch: Fetch, *, now: Instant) -> None:
+        super().__init__(state, now=now)
+        self._fetch = fetch
+
+    def lines(self, namespace: str | None = None) -> list[RunLine]:
+        new = [line_of(to_run(item), taken=False) for item in self._fetch(namespace, "")]
+        return sorted([*super().lines(namespace), *new], key=lambda line: (line.namespace, line.name))
+
+    def line(self, namespace: str, name: str) -> RunLine | None:
+        found = super().line(namespace, name)
+        new = [] if found else self._fetch(namespace, name)
+        return found or next((line_of(to_run(item), taken=False) for item in new), None)
+
+    def run(self, namespace: str, name: str) -> Run:
+        new = next(iter([] if self._knows(namespace, name) else self._fetch(namespace, name)), None)
+        return super().run(namespace, name) if new is None else to_run(new)
+
+    def leases(self, namespace: str, name: str) -> list[Lease]:
+        return super().leases(namespace, name) if self._knows(namespace, name) else []
+
+    def sponsors(self, namespace: str, name: str) -> list[SponsorLine]:
+        return super().sponsors(namespace, name) if self._knows(namespace, name) else []
+
+    def _knows(self, namespace: str, name: str) -> bool:
+        return f"{namespace}/{name}" in self._state.runs
+
+
+def not_taken_in(session: Session, namespace: str, name: str) -> Trouble:
+    """What to say where only the ledger could answer."""
+    step = f"whether an operator is there, and what it would decide: {session.about('explain', namespace, name)}"
+    problem = f"Run/{namespace}/{name} has not been taken in yet: the ledger knows nothing of it"
+    return Trouble(problem, next_step=step, exit=Exit.NOT_FOUND)
+
+
+class Untaken:
+    """Looks for Runs that a ledger lacks, and remembers which it saw."""
+
+    def __init__(self, io: IO, client: Client) -> None:
+        self._io, self._client = io, client
+        self._seen: dict[str, Object] = {}
+
+    def look(self, known: Container[str], namespace: str | None, name: str) -> list[Object]:
+        """Those of a namespace (of all, if None), or the one of a name; none for somebody who may not see Runs."""
+        try:
+            found = [item for item in self._io.run(self._read(known, namespace, name)) if key_of(item) not in known]
+        except ApiError as error:
+            if error.code == 403:
+                return []
+            raise trouble(error) from error
+        self._seen |= {key_of(item): item for item in found}
+        return found
+
+    async def _read(self, known: Container[str], namespace: str | None, name: str) -> list[Object]:
+        if name:
+            return await self._one(namespace, name)
+        listed = (await self._client.list(RUNS, namespace, metadata_only=True)).items
+        new = [item["metadata"] for item in listed if key_of(item) not in known]
+        if len(new) > FEW:
+            return (await self._client.list(RUNS, namespace)).items
+        return [item for meta in new for item in await self._one(meta["namespace"], meta["name"])]
+
+    async def _one(self, namespace: str | None, name: str) -> list[Object]:
+        try:
+            return [await self._client.get(RUNS, name, namespace)]
+        except ApiError as error:
+            if error.not_found:
+                return []
+            raise
+
+    def ignored(self, seconds: float) -> bool:
+        """Whether one of those that were seen is older than this, and no operator has said anything about it."""
+        return any(_age(item) > seconds for item in self._seen.values() if not (item.get("status") or {}).get("phase"))
+
+
+def key_of(item: Object) -> str:
+    return f"{item['metadata']['namespace']}/{item['metadata']['name']}"
+
+
+def _age(item: Object) -> float:
+    return time.time() - datetime.fromisoformat(item["metadata"]["creationTimestamp"]).timestamp()
