@@ -25,7 +25,10 @@ from tenure.ledger import Code, Ledger, LedgerRefused
 REGRESSIONS = sorted((Path(__file__).parent / "sim").glob("*.json"))
 STILL_OPEN = sorted((Path(__file__).parents[2] / "proof/sim/open").glob("*.json"))
 CI_SEEDS = 1000
-OPEN = ("I8-reservation-not-delayed is delayed by work admitted after it",)
+OPEN = (
+    "I8-reservation-not-delayed is delayed by work admitted after it",
+    "I8-reservation-not-delayed has what it will need of n",
+)
 """What is known and not fixed yet (``proof/sim/open``): it may be met, rarely. Empty this when it is fixed."""
 RARELY = CI_SEEDS // 50
 SEEN = (
