@@ -83,6 +83,8 @@ def main(argv: list[str]) -> int:
         cases = [case for case in cases if given.only in (None, case.kind, case.original)]
         if not cases or cases[0].original not in wholes:
             parser.error(f"there is no such image; originals are {', '.join(wholes)}")
+        if given.replay and not _exists(given.replay, wholes):
+            parser.error(f"{given.replay.id}: there is no such place in {given.replay.original}")
         if given.replay and given.keep:
             written(damaged(given.replay, wholes[given.replay.original]), given.keep)
         with _watched() as watch:
@@ -96,6 +98,13 @@ def main(argv: list[str]) -> int:
     return _ending(judged)
 
 
+def _exists(case: Case, wholes: dict[str, Original]) -> bool:
+    try:
+        return bool(damaged(case, wholes[case.original])) or case.kind == "missing"
+    except (KeyError, IndexError, ValueError):
+        return False
+
+
 def _ending(judged: Judged) -> int:
     lost = [(case, outcome) for case, outcome in judged if outcome.verdict == "lost"]
     for case, outcome in lost[:20]:
@@ -103,7 +112,7 @@ def _ending(judged: Judged) -> int:
     if lost:
         print(f"{len(lost)} of {len(judged)} images were lost in silence, or with a traceback.")
     else:
-        print(f"\n{len(judged)} images: every acknowledged entry, or a refusal that says why.")
+        print(f"\n{len(judged)} image{'s' * (len(judged) != 1)}: every acknowledged entry, or a refusal that says why.")
     return 1 if lost else 0
 
 

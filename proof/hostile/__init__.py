@@ -10,11 +10,14 @@ See ``classes`` for what is tried (``texts``, ``objects``), ``surfaces`` for the
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 
 from proof.damage import workplace
 from proof.hostile.classes import CLASSES, VARIANTS, variant
 from proof.hostile.judge import Bench, Finding, Result
+
+_NAMED = re.compile(rf"({'|'.join(CLASSES)}):\d+")
 
 
 def table(results: dict[str, Result]) -> str:
@@ -45,6 +48,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--replay", metavar="CLASS:N", help="one manifest, and what was said to it")
     parser.add_argument("--no-processes", action="store_true", help="leave out the sample in real processes")
     given = parser.parse_args(argv)
+    if given.replay and not _NAMED.fullmatch(given.replay):
+        parser.error(f"a manifest is named CLASS:NUMBER, and a class is one of {', '.join(CLASSES)}")
     with workplace() as folder, Bench(folder) as bench:
         if given.replay:
             return _replay(bench, given.replay)
@@ -67,7 +72,8 @@ def _replay(bench: Bench, name: str) -> int:
     text = tried.text if len(tried.text) < 4000 else tried.text[:2000] + b" ... " + tried.text[-1000:]
     print(text.decode("utf-8", "backslashreplace").encode("unicode_escape").decode().replace("\\n", "\n"))
     for where, told in bench.judge(name, tried, result):
-        print(f"--- {where}: {'taken' if told.taken else 'refused'}", *told.why[:5], sep="\n    ")
+        words = told.why[:5] or ("its metadata is the API server's to judge",) * (where == "webhook")
+        print(f"--- {where}: {'taken' if told.taken else 'refused'}", *words, sep="\n    ")
     return _ending(result.findings, {kind: result})
 
 
@@ -79,5 +85,6 @@ def _ending(findings: list[Finding], results: dict[str, Result]) -> int:
     if findings:
         print(f"{len(findings)} faults in {total} manifests.")
         return 1
-    print(f"\n{total} manifests: refused in words on every surface, or valid and the same on all of them.")
+    plural = "" if total == 1 else "s"
+    print(f"\n{total} manifest{plural}: refused in words on every surface, or valid and the same on all of them.")
     return 0

@@ -163,9 +163,9 @@ def test_json_keys_in_any_order_and_depth_below_the_limit() -> None:
 def test_the_size_limit_is_in_bytes() -> None:
     mib = 1024 * 1024
     assert only("a" * mib) == "a" * mib
-    assert refusal("a" * (mib + 1))[1].startswith("1048577 bytes")
-    assert refusal(b"a" * (mib + 1))[1].startswith("1048577 bytes")
-    assert refusal("é" * (mib // 2 + 1))[1].startswith("1048578 bytes")
+    assert only("é" * (mib // 2)) == "é" * (mib // 2)
+    for text in ("a" * (mib + 1), b"a" * (mib + 1), "é" * (mib // 2 + 1)):
+        assert refusal(text)[1] == "more than the 1048576 bytes that are read"
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,8 @@ def check_template(template: dict[str, Any], at: Path, faults: Faults, *, contai
         faults.add(here, "a template without a container", "give a list of at least one container", value=value)
     else:
         _check_containers(containers, names, here, faults)
-    if _check_list(before, (*at, "spec", "initContainers"), "a list of containers", faults):
+    _check_list(before, (*at, "spec", "initContainers"), "a list of containers", faults)
+    if isinstance(before, list):
         _check_containers(before, names, (*at, "spec", "initContainers"), faults)
 
 
@@ -66,11 +67,10 @@ def _check_mapping(value: Any, at: Path, faults: Faults) -> bool:
     return isinstance(value, dict)
 
 
-def _check_list(value: Any, at: Path, what: str, faults: Faults) -> bool:
-    """Whether there is a list; what is absent is no fault."""
+def _check_list(value: Any, at: Path, what: str, faults: Faults) -> None:
+    """What is absent is no fault."""
     if value is not None and not isinstance(value, list):
         faults.add(at, f"not {what}", "write one as Kubernetes has it, or leave it out", value=show(value))
-    return isinstance(value, list)
 
 
 def _check_containers(containers: list[Any], names: set[str], at: Path, faults: Faults) -> None:
