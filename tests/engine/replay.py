@@ -8,9 +8,9 @@ time that the run would last: what no lease and no reservation holds of each nod
 Then the scan of ``oracle`` is asked. The run that is asked about must be younger than all that wait.
 
 - A lease ends when its run said so, or when the money that pays for it will have run out, or what may be lent of it, if
-  what is to end does. One that was asked to leave is expected to be gone within half a minute, and again half a minute later if it is not. One that
-  overstays goes on for ever; if it was backfilled, it is the first to go when somebody needs its place, so a second
-  replay may be asked for, without it.
+  what is to end does. One that was asked to leave is expected to be gone within half a minute, and again half a minute
+  later if it is not. One that overstays goes on for ever; if it was backfilled, it is the first to go when somebody
+  needs its place, so a second replay may be asked for, without it.
 - Hours: a lease with a declared end ahead is charged up to that end, any other up to the instant in question; what is
   reserved is charged in full.
 """
@@ -125,10 +125,16 @@ class Replay:
     def _plan(self, one: Reservation) -> Slice:
         start, until = one.plan.start, one.plan.until
         assert start is not None
-        if one.state == "Active" or one.reason in ("NoCustodian", "DrawWaits", "EndsLate") or start <= self.now:
+        waits = one.state == "Active" or one.reason in ("NoCustodian", "DrawWaits", "EndsLate")
+        if waits or start <= self.now:
             start, until = min(start, self.now if one.activated is None else one.activated), None
             lasts = self.fleet.state.runs[one.run_key].run.spec.runtime.expected_duration
-            if lasts:  # nobody knows when it will start: it is held as long, and as long again
+            if lasts and waits:  # it will start when others have left: within half a minute, or twice that, and so on
+                leaves = LEAVES_WITHIN
+                while start + leaves <= self.now:
+                    leaves *= 2
+                until = start + leaves + parse_duration(lasts)
+            elif lasts:  # nobody knows when it will start: it is held as long, and as long again
                 until = start + parse_duration(lasts) * ((self.now - start) // parse_duration(lasts) + 1)
         return Slice(start=start, until=until, shares=one.plan.shares, segments=one.plan.segments)
 

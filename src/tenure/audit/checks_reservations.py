@@ -51,7 +51,7 @@ from tenure.audit.invariants import RESERVATION
 from tenure.audit.places import capacity_of, place_of, refusal
 from tenure.audit.report import Value, Violation, listed, moment
 from tenure.facts import Lease, Reservation, Segment
-from tenure.units import FOREVER, Instant, parse_duration
+from tenure.units import FOREVER, SECOND, Instant, Micros, parse_duration
 
 Pot = tuple[str, ...]
 """("node", name) or ("envelope", budget, envelope)"""
@@ -59,6 +59,10 @@ CLAIMING = ("Pending", "Active")
 Rank = tuple[int, Order]
 """Twice the turn in which a start was promised, and the run's place in the queue. Who starts without a promise comes
 just after the last one that was made."""
+
+
+LEAVING: Micros = 30 * SECOND
+"""How long those who give way are expected to take."""
 
 
 class Claim(NamedTuple):
@@ -82,9 +86,11 @@ class Claim(NamedTuple):
         return next((start for since, start in reversed(self.starts) if since <= entry), self.start)
 
     def is_on(self, at: Instant, *, now: Instant) -> bool:
-        """Who has not started by now will be over later, by as many times as it was to last."""
+        """Who has not started by now will be over later: by as many times as it was to last, or, while it is being
+        started, by half a minute, and as long again whenever that was not enough."""
         late, lasts = max(0, now - self.start), max(1, self.until - self.start)
-        return self.start <= at < self.until + late // lasts * lasts
+        more = LEAVING << (late // LEAVING).bit_length() if self.active else late // lasts * lasts
+        return self.start <= at < self.until + more
 
 
 Crowd = tuple[Claim, int, Container[str]]

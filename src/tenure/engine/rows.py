@@ -14,7 +14,7 @@ from tenure.engine.demand import compile_demand
 from tenure.engine.meters import Meter
 from tenure.engine.news import QueueKey
 from tenure.facts import Lease, Life, Pod, PodPhase, Reservation, Slice
-from tenure.units import HOUR, MINUTE, SECOND, Instant, Micros, parse_time
+from tenure.units import FOREVER, HOUR, MINUTE, SECOND, Instant, Micros, parse_time
 
 GRACE: Micros = 30 * SECOND
 """How late an end may be that was declared, before somebody gives way: real work never ends to the second."""
@@ -129,11 +129,23 @@ def spares_first(leases: Iterable[Lease]) -> list[Lease]:
     return sorted(leases, key=lambda lease: (lease.role == "Borrowed", lease.key))
 
 
-def held(one: Reservation, lasts: Micros | None, *, now: Instant) -> Slice:
-    """The slice that is held for a reservation: who has not started when it was to will end that much later, too."""
-    plan = one.plan
-    if plan.start is None or not (one.state == "Active" or one.reason in HINDERED or plan.start <= now):
-        return plan
+def held(one: Reservation, lasts: Micros | None, *, now: Instant) -> tuple[Slice, Instant]:
+    """The slice that is held for a reservation, and until when it is held so: who has not started when it was to will
+    end that much later, too.
+
+    Who is being started waits for others to leave, and is given ``GRACE`` for it, and as long again whenever that was
+    not enough: what is planned behind it is not in its way when it starts.
+    """
+    plan, is_late = one.plan, one.state == "Active" or one.reason in HINDERED
+    if plan.start is None or not (is_late or plan.start <= now):
+        return plan, plan.until or FOREVER
     start = plan.start if one.activated is None else min(plan.start, one.activated)
-    until = start + lasts * (max(0, now - start) // lasts + 1) if lasts else None
-    return msgspec.structs.replace(plan, start=start, until=until)
+    late, slack = max(0, now - start), GRACE
+    while slack <= late:
+        slack *= 2
+    if not lasts:
+        return msgspec.structs.replace(plan, start=start, until=None), FOREVER
+    if is_late:
+        return msgspec.structs.replace(plan, start=start, until=start + slack + lasts), start + slack
+    until = start + lasts * (late // lasts + 1)
+    return msgspec.structs.replace(plan, start=start, until=until), until

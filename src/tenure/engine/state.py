@@ -80,7 +80,7 @@ class State:
         """How many starts were promised so far."""
         self.stuck: dict[str, set[str]] = {}
         """By flavor, waiting runs to which nothing can be promised."""
-        self.late: list[tuple[Instant, str]] = []
+        self.late: list[tuple[Instant, str, Instant]] = []
         """Runs whose start has come and is not made yet: until when their slice is held, if not for longer."""
         self.unplanned: set[str] = set()
         """Runs whose promise counts on no known end: what ends just when it said is news to them alone."""
@@ -490,9 +490,9 @@ class State:
 
     def claim(self, one: Reservation) -> None:
         """Protect what a reservation plans: only Pending and Active ones of fundable demand do (SPEC 7)."""
-        plan = held(one, self.runs[one.run_key].demand.duration, now=self.now)
+        plan, due = held(one, self.runs[one.run_key].demand.duration, now=self.now)
         if plan.until is not None:
-            heappush(self.late, (plan.until, one.run_key))
+            heappush(self.late, (due, one.run_key, plan.until))
         row = self.runs[one.run_key]
         if one.state in ("Pending", "Active") and plan.start is not None:
             cuts = one.state == "Active" or one.confidence == "conservative"
@@ -503,7 +503,7 @@ class State:
     def hold_late(self, now: Instant) -> None:
         """Go on holding what is held for those who are late."""
         while self.late and self.late[0][0] <= now:
-            until, key = heappop(self.late)
+            _, key, until = heappop(self.late)
             claim = self.horizon.claims.get(key)
             if claim is not None and claim.plan.until == until:
                 self.now = max(self.now, now)
