@@ -29,7 +29,8 @@ promise since. An edit of the run,
 or another width, is a cause of its own; so is an earlier promise that begins in the midst of the old plan, and money
 that hours or caps withhold; and a run that was itself cut cuts nobody, and waits. Who was let in while somebody else
 was still to be gone by then is not to blame if that one, who was there first, overstays, or was bound late; nor is
-who was let in when the start was planned no earlier than it is now, and has only come nearer in between.
+who was let in when the start was planned no earlier than it is now, and has only come nearer in between; nor who was
+let in before an earlier promise was planned anew, onto what the later one counted on.
 
 **What stands**, on a settled world: no Pending reservation has a start that is past.
 
@@ -80,6 +81,11 @@ class Claim(NamedTuple):
     active: bool
     starts: tuple[tuple[int, Instant], ...] = ()
     """Its planned starts, each with the entry that it was so from on."""
+
+    @property
+    def planned(self) -> int:
+        """The entry by which it was planned for its start."""
+        return self.starts[-1][0] if self.starts else self.entry
 
     def start_at(self, entry: int) -> Instant:
         """The start that was planned when an entry came."""
@@ -264,7 +270,7 @@ class ReservationWatch:
 
         One that was planned by the entry itself counted on cutting what the entry opened before it.
         """
-        for claim in (one for one in ahead if not one.firm and one.entry < self._books.entry):
+        for claim in (one for one in ahead if not one.firm and one.planned < self._books.entry):
             then = max(claim.start, at)
             late = {
                 one.lease.key: _gpus(one) for one in held if ends[one.lease.key] > then and self._is_late(one, claim)
@@ -314,7 +320,9 @@ class ReservationWatch:
                 return
             needed = needs[then] + sum(_gpus(one) for one in late)
             stay = [one for one in held if one not in late and self._stays_on(one, by=then, at=at)]
-            culprits.update(one.lease.key for one in late if needed - self._counted_on(stay, one) > room)
+            for one in late:
+                excused = self._counted_on(stay, one) + self._moved_here(pot, claim, one, then=then, at=at)
+                culprits |= {one.lease.key} if needed - excused > room else set()
         if culprits:
             message = "is delayed by work admitted after it"
             expected = f"a start at {moment(before.plan.start or 0)}"
@@ -359,6 +367,13 @@ class ReservationWatch:
     def _counted_on(self, stay: list[Holding], late: Holding) -> int:
         """GPUs that were still to be given back when somebody was let in, and were not."""
         return sum(_gpus(one) for one in stay if (self._declared(one) or 0) > late.lease.start)
+
+    def _moved_here(self, pot: Pot, claim: Claim, late: Holding, *, then: Instant, at: Instant) -> int:
+        """GPUs of earlier promises that were not planned there, or only for later, when somebody was let in: what they
+        take since is their own doing."""
+        came, claims = self._held_since(late), self._claims.get(pot, {}).values()
+        return sum(one.gpus for one in claims if one.order < claim.order and one.is_on(then, now=at)
+                   and (one.entry > came or one.start_at(came) > then))  # fmt: skip
 
     def _is_held(self, claim: Claim, *, at: Instant) -> bool:
         return claim.active and _is_held(self._books.reservations[claim.run], at=at)
