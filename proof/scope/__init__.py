@@ -1,6 +1,6 @@
 """Small scope, exhaustively: two owners, two nodes of two GPUs, three runs, and every order in which things may happen.
 
-    python -m proof scope                          the largest depth that ten minutes allow
+    python -m proof scope                          all interleavings of 8 moves, as far as 10 minutes go
     python -m proof scope --depth 5                all interleavings of five moves
     python -m proof scope --after "+a +c tick"     the same, beginning where this has happened
     python -m proof scope --path "+a +c tick"      one of them, entry by entry

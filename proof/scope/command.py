@@ -17,7 +17,9 @@ from tenure.units import SECOND
 
 GOAL = 1_000_000
 DEPTH = 8
-"""The depth that ten minutes allow."""
+"""Where the goal is to be expected."""
+RICH = 6
+"""From here on everything of ``tally.MUST`` has to have happened."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,7 +48,7 @@ def _row(level: Level) -> str:
 def _report(level: Level, *, after: str) -> int:
     tallies = level.tallies
     done = level.depth if level.complete else level.depth - 1
-    whole = done >= DEPTH and not after
+    whole = done >= RICH and not after
     part = "" if level.complete else f", and some of those of {level.depth}"
     duplicates = tallies.transitions - (level.states - 1) - len(tallies.findings)
     since = f"after {after}" if after else "from a fleet with nothing on it"
@@ -64,7 +66,7 @@ def _report(level: Level, *, after: str) -> int:
     if tallies.findings:
         return _tell(tallies.findings)
     if lacking and not after:
-        print(f"never happened: {', '.join(lacking)}" + ("" if whole else f" (depth {DEPTH} has it all)"))
+        print(f"never happened: {', '.join(lacking)}" + ("" if whole else f" (depth {RICH} has it all)"))
     if level.states < GOAL and not after:
         print(f"The goal is {GOAL:,} distinct states: give it --depth {DEPTH} and the minutes it needs.")
     else:

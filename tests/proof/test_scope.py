@@ -176,7 +176,7 @@ def test_a_search_may_begin_further_on(capsys: pytest.CaptureFixture[str]) -> No
     assert main(["--after", " ".join((*BEFORE_DRAW, "tick")), "--depth", "2", "--jobs", "1"]) == 0
     said = capsys.readouterr().out
     assert "all interleavings of 2 moves, after +a bound:a-a1-0 +b" in said
-    assert "resolved     Activation" in said
+    assert "resolved    Activation" in said
 
 
 def test_time_that_is_up_is_said(capsys: pytest.CaptureFixture[str]) -> None:
