@@ -3,10 +3,10 @@
     loop = VirtualLoop()
     loop.drive(lambda: loop.time() >= 3600.0)     # an hour, in no time
 
-One thread does everything. Those who wait for the loop (an operator's turn that commits) drive it themselves until they
-have what they wait for, and whatever else is due happens meanwhile, another operator's turn included: so turns lie inside
-one another as deep as there are operators, and each of them may find, when it goes on, that the world has changed. Only
-plain callbacks may drive, never a task: asyncio runs no task inside another.
+One thread does everything. Those who wait for the loop (an operator's turn that commits) drive it themselves until
+they have what they wait for, and whatever else is due happens meanwhile, another operator's turn included: so turns
+lie inside one another as deep as there are operators, and each of them may find, when it goes on, that the world has
+changed. Only plain callbacks may drive, never a task: asyncio runs no task inside another.
 """
 
 from __future__ import annotations
