@@ -21,7 +21,10 @@ from proof.sim.api_shelf import Stream
 from proof.sim.loop import VirtualLoop
 from tenure.api import ledger_objects
 from tenure.api.meta import API_VERSION
+from tenure.kube.client import Client
+from tenure.kube.config import from_kubeconfig
 from tenure.kube.install import manifests
+from tenure.kube.loop import IO
 from tenure.kube.resources import CONFIG_MAPS, LEASES, LEDGER_HEADS, NODES, PODS, RUNS, Resource
 from tenure.kube.system import System
 from tenure.testing import START
@@ -255,7 +258,7 @@ def test_nothing_is_made_where_there_is_no_namespace(both: Both) -> None:
     assert both.same("POST", RUNS.path("nowhere"), item)[0] == 404
 
 
-def test_lists_come_in_pages_and_watches_go_on_where_they_ended(both: Both) -> None:
+def test_lists_come_in_pages_and_watches_go_on_where_they_ended(both: Both, plane: ControlPlane) -> None:  # noqa: F811
     for name in ("a", "b", "c"):
         both.same("POST", LEASES.path(both.space), lease(name, both.space))
     _, page = both.same("GET", LEASES.path(both.space), limit=2)
@@ -269,13 +272,24 @@ def test_lists_come_in_pages_and_watches_go_on_where_they_ended(both: Both) -> N
     both.same("POST", LEASES.path(both.space), lease("d", both.space))
     both.same("DELETE", LEASES.path(both.space, "a"))
     for fields in ("", "status.closed!=true", "status.closed=true"):
-        query = {"watch": "true", "timeoutSeconds": 1, **({"fieldSelector": fields} if fields else {})}
-        asked = f"{LEASES.path(both.space)}?{urlencode({**query, 'resourceVersion': since[0]})}"
-        told = both.real.call("GET", asked).body
-        lines = told["message"].splitlines() if "message" in told and "type" not in told else [json.dumps(told)]
-        stream = both.fake.watch(LEASES.path(both.space), {**query, "resourceVersion": since[1]})
+        query = {"resourceVersion": since[1], **({"fieldSelector": fields} if fields else {})}
+        stream = both.fake.watch(LEASES.path(both.space), query)
         assert isinstance(stream, Stream)
-        assert [news(json.loads(line)) for line in lines] == [news(json.loads(line)) for line in stream.ready()], fields
+        told = [news(json.loads(line)) for line in stream.ready()]
+        assert told == watched(plane, both.space, since[0], fields), fields
+        assert told
+
+
+def watched(plane: ControlPlane, space: str, since: str, fields: str) -> list[Any]:  # noqa: F811
+    """What the real server tells of leases from a version on."""
+
+    async def watch() -> list[Any]:
+        async with Client(from_kubeconfig(plane.admin)) as client:
+            events = client.watch(LEASES, space, resource_version=since, fields=fields, timeout_seconds=1)
+            return [news({"type": one.type, "object": one.object}) async for one in events if one.type != "BOOKMARK"]
+
+    with IO() as io:
+        return io.run(watch())
 
 
 def news(event: Object) -> Any:
@@ -283,7 +297,7 @@ def news(event: Object) -> Any:
 
 
 def test_what_is_too_old_to_go_on_from_is_said_to_be(both: Both) -> None:
-    """Only of the fake: a real server forgets after minutes. Its answer is the one that tests/kube/test_informer has."""
+    """Only of the fake: a real server forgets after minutes. This is what it then says (tests/kube/test_informer)."""
     before = both.fake.version
     both.fake.handle("POST", CONFIG_MAPS.path(both.space), {}, json.dumps(CONFIG_MAPS.named("z", both.space)).encode())
     both.fake.forget()

@@ -113,7 +113,9 @@ class Headroom(Record, frozen=True, kw_only=True):
     lent: Annotated[int, says("Of those, held by owners outside the family.")]
     spare: Annotated[int, says("Of those, held as hot spares.")]
     borrowed: Annotated[int, says("Of those, opportunistic work on somebody's spares.")]
-    exhausts_at: Annotated[Time | None, says("When its hours or its window run out at the present rate, or since when they are.")] = None
+    exhausts_at: Annotated[
+        Time | None, says("When its hours or its window run out at the present rate, or ran out.")
+    ] = None
 
 
 class AggregateHeadroom(Record, frozen=True, kw_only=True):
