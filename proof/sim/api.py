@@ -273,12 +273,14 @@ class Server:
         check(before.item, item)
         return self._store(where, before, item, dry=dry)
 
-    def _store(self, where: Where, before: Stored | None, item: Object, *, dry: bool = False) -> Stored:
+    def _store(
+        self, where: Where, before: Stored | None, item: Object, *, dry: bool = False, gone: bool = False
+    ) -> Stored:
         """Write a version, if it says anything new; what is leaving and held by nobody is gone with it."""
         meta = item["metadata"]
         if before is not None:
             meta["resourceVersion"] = before.item["metadata"]["resourceVersion"]
-            if item == before.item:
+            if item == before.item and not gone:
                 return before
         if dry:
             return Stored({**item, "metadata": {**meta, "resourceVersion": meta.get("resourceVersion", "0")}})
@@ -290,7 +292,7 @@ class Server:
         )
         if where.kind.resource.kind == "Namespace" and (item.get("spec") or {}).get("finalizers"):
             leaves = False
-        self._shelf(where).put(where.key, Change(self.version, before, after, deleted=leaves))
+        self._shelf(where).put(where.key, Change(self.version, before, after, deleted=leaves or gone))
         return after
 
     def _bind(self, where: Where, body: Object) -> Reply:
@@ -325,8 +327,11 @@ class Server:
         if "deletionTimestamp" in meta and item["metadata"] == meta:
             return Reply(200, before.raw)
         if where.kind.custom and "deletionTimestamp" not in meta:
-            item["metadata"]["generation"] = int(meta["generation"]) + 1
-        after = self._store(where, before, item)
+            if meta.get("finalizers"):
+                item["metadata"]["generation"] = int(meta["generation"]) + 1
+            else:  # it is gone at once, and was never leaving
+                item["metadata"] = dict(meta)
+        after = self._store(where, before, item, gone=where.kind.custom and not meta.get("finalizers"))
         gone = where.key not in self._shelf(where).items
         if gone and where.kind.resource.kind != "Pod":
             details = {
