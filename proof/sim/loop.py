@@ -23,6 +23,8 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 RESTLESS = 200_000
 """So many callbacks at one and the same instant are a loop that will never rest."""
+STEPS_MAX = 1_000_000
+"""And so many in all are a world in which somebody is busy without end: a usual one takes fifty thousand."""
 
 
 class Restless(AssertionError):
@@ -102,7 +104,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self._ready.append(timer)
         handle = self._ready.popleft()
         self._still += 1
-        if self._still > RESTLESS:
+        if self._still > RESTLESS or self.steps > STEPS_MAX:
             raise Restless(f"at {self._seconds:.6f} s: {handle!r}")
         if not handle._cancelled:
             self.steps += 1
