@@ -126,7 +126,9 @@ class Server:
         where = locate(path)
         shelf = self._shelf(where)
         try:
-            match = selector(str(query.get("labelSelector", "")), str(query.get("fieldSelector", "")), where.kind.fields)
+            match = selector(
+                str(query.get("labelSelector", "")), str(query.get("fieldSelector", "")), where.kind.fields
+            )
             at = shelf.after(int(query.get("resourceVersion") or self.version))
         except Refusal as refusal:
             if refusal.code == 410:
@@ -154,7 +156,9 @@ class Server:
             if asyncio.get_running_loop().time() > until:
                 raise expired("The provided continue parameter is too old to display a consistent list result.")
         else:
-            match = selector(str(query.get("labelSelector", "")), str(query.get("fieldSelector", "")), where.kind.fields)
+            match = selector(
+                str(query.get("labelSelector", "")), str(query.get("fieldSelector", "")), where.kind.fields
+            )
             version, rest = self.version, self._shelf(where).chosen(where.namespace, match)
         page, rest = (rest[:limit], rest[limit:]) if limit else (rest, [])
         meta: Object = {"resourceVersion": str(version)}
@@ -175,7 +179,10 @@ class Server:
         match = selector(str(query.get("labelSelector", "")), str(query.get("fieldSelector", "")), where.kind.fields)
         found = self._shelf(where).at(version).chosen(where.namespace, match)
         meta = _encode({"resourceVersion": str(version)})
-        return b'{"kind":"List","apiVersion":"v1","metadata":%s,"items":[%s]}' % (meta, b",".join(one.raw for one in found))
+        return b'{"kind":"List","apiVersion":"v1","metadata":%s,"items":[%s]}' % (
+            meta,
+            b",".join(one.raw for one in found),
+        )
 
     # --- writing --------------------------------------------------------------------------------------------------
 
@@ -226,9 +233,20 @@ class Server:
 
     def _update(self, where: Where, before: Stored, wanted: Object, *, dry: bool) -> Stored:
         old, meta = before.item["metadata"], dict(wanted["metadata"])
-        if meta.get("resourceVersion") not in (None, "", old["resourceVersion"]) or (meta.get("uid") or old["uid"]) != old["uid"]:
+        if (
+            meta.get("resourceVersion") not in (None, "", old["resourceVersion"])
+            or (meta.get("uid") or old["uid"]) != old["uid"]
+        ):
             raise _conflict(where)
-        kept = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "name", "namespace")
+        kept = (
+            "uid",
+            "creationTimestamp",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "generation",
+            "name",
+            "namespace",
+        )
         meta = {**{key: value for key, value in meta.items() if key not in kept},
                 **{key: old[key] for key in kept if key in old}}  # fmt: skip
         if where.part == "status":
@@ -245,7 +263,9 @@ class Server:
                     item["status"] = before.item["status"]
         added = set(meta.get("finalizers") or ()) - set(old.get("finalizers") or ())
         if added and "deletionTimestamp" in old:
-            raise invalid("metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted")
+            raise invalid(
+                "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted"
+            )
         if not meta.get("finalizers"):
             meta.pop("finalizers", None)
         if where.kind.custom and _content(item) != _content(before.item):
@@ -253,22 +273,26 @@ class Server:
         check(before.item, item)
         return self._store(where, before, item, dry=dry)
 
-    def _store(self, where: Where, before: Stored | None, item: Object, *, dry: bool = False) -> Stored:
+    def _store(
+        self, where: Where, before: Stored | None, item: Object, *, dry: bool = False, gone: bool = False
+    ) -> Stored:
         """Write a version, if it says anything new; what is leaving and held by nobody is gone with it."""
         meta = item["metadata"]
         if before is not None:
             meta["resourceVersion"] = before.item["metadata"]["resourceVersion"]
-            if item == before.item:
+            if item == before.item and not gone:
                 return before
         if dry:
             return Stored({**item, "metadata": {**meta, "resourceVersion": meta.get("resourceVersion", "0")}})
         self.version += 1
         meta["resourceVersion"] = str(self.version)
         after = Stored(item)
-        leaves = "deletionTimestamp" in meta and not meta.get("finalizers") and not meta.get("deletionGracePeriodSeconds")
+        leaves = (
+            "deletionTimestamp" in meta and not meta.get("finalizers") and not meta.get("deletionGracePeriodSeconds")
+        )
         if where.kind.resource.kind == "Namespace" and (item.get("spec") or {}).get("finalizers"):
             leaves = False
-        self._shelf(where).put(where.key, Change(self.version, before, after, deleted=leaves))
+        self._shelf(where).put(where.key, Change(self.version, before, after, deleted=leaves or gone))
         return after
 
     def _bind(self, where: Where, body: Object) -> Reply:
@@ -278,7 +302,9 @@ class Server:
             raise Refusal(409, "Conflict", f'Operation cannot be fulfilled on pods/binding "{where.name}"')
         item = {**before.item, "metadata": dict(meta), "spec": {**spec, "nodeName": body["target"]["name"]}}
         self._store(where, before, item)
-        return Reply(201, _encode({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}))
+        return Reply(
+            201, _encode({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
+        )
 
     def _delete(self, where: Where, options: Object) -> Reply:
         if not where.name:
@@ -300,10 +326,20 @@ class Server:
             item["status"] = {**item.get("status", {}), "phase": "Terminating"}
         if "deletionTimestamp" in meta and item["metadata"] == meta:
             return Reply(200, before.raw)
-        after = self._store(where, before, item)
+        if where.kind.custom and "deletionTimestamp" not in meta:
+            if meta.get("finalizers"):
+                item["metadata"]["generation"] = int(meta["generation"]) + 1
+            else:  # it is gone at once, and was never leaving
+                item["metadata"] = dict(meta)
+        after = self._store(where, before, item, gone=where.kind.custom and not meta.get("finalizers"))
         gone = where.key not in self._shelf(where).items
         if gone and where.kind.resource.kind != "Pod":
-            details = {"name": where.name, "group": where.kind.resource.group, "kind": where.kind.resource.plural, "uid": meta["uid"]}
+            details = {
+                "name": where.name,
+                "group": where.kind.resource.group,
+                "kind": where.kind.resource.plural,
+                "uid": meta["uid"],
+            }
             done = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
             return Reply(200, _encode(done))
         return Reply(200, after.raw)

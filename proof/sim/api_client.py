@@ -1,7 +1,7 @@
 """The real client over a wire that is not there: requests reach the server in memory, and a ``Link`` may harm them.
 
-Everything above the wire is Tenure's own: retries, timeouts, parsing, what is in doubt. Failures are the exceptions that
-aiohttp would raise.
+Everything above the wire is Tenure's own: retries, timeouts, parsing, what is in doubt. Failures are the exceptions
+that aiohttp would raise.
 """
 
 from __future__ import annotations

@@ -179,7 +179,7 @@ class Stream:
                 yield line
 
     async def next(self) -> list[bytes] | None:
-        """The next lines; None when the server ends the watch, after a last bookmark. None of them after ``interrupt``."""
+        """The next lines (none after ``interrupt``); None when the server ends the watch, after a last bookmark."""
         loop = asyncio.get_running_loop()
         while True:
             lines = list(self.ready())

@@ -3,9 +3,9 @@
     world = ClusterWorld(plan)
     world.advance(2 * HOUR); world.do(event); world.violations()
 
-Two operator processes run and are elected between. What people do is written into the API server as they would write it;
-what goes wrong is in ``faults_api`` and ``events``. Every entry is audited the moment the LedgerHead names it, read from the
-objects in the API server and from nowhere else.
+Two operator processes run and are elected between. What people do is written into the API server as they would write
+it; what goes wrong is in ``faults_api`` and ``events``. Every entry is audited the moment the LedgerHead names it,
+read from the objects in the API server and from nowhere else.
 """
 
 from __future__ import annotations
@@ -207,7 +207,9 @@ class ClusterWorld:
 
     # --- machines -------------------------------------------------------------------------------------------------
 
-    def trouble(self, node: str, kind: str, lasts: Micros, number: int = 0, *, after: Callable[[], None] | None = None) -> None:
+    def trouble(
+        self, node: str, kind: str, lasts: Micros, number: int = 0, *, after: Callable[[], None] | None = None
+    ) -> None:
         """Something is wrong with a node for a while, and everybody is told."""
         self._number += 1
         mine = self._number
@@ -235,7 +237,9 @@ class ClusterWorld:
         self.show(event.target)
         fenced = self.luck.choice((1, MINUTE, 10 * MINUTE))
         # Who was fenced is let in again when nothing of it runs: a machine is not back before it was fenced.
-        self.later(fenced, lambda: self.trouble(event.target, "fence", event.lasts, after=lambda: self._return(event.target)))
+        self.later(
+            fenced, lambda: self.trouble(event.target, "fence", event.lasts, after=lambda: self._return(event.target))
+        )
 
     def _return(self, node: str) -> None:
         self.machines.back(node)

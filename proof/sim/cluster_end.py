@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from proof.sim.liveness import left_waiting, still_busy
 from tenure.engine import State, dump
 from tenure.facts import Closed, Opened
-from tenure.kube.marks import FINALIZER, FLEET
-from tenure.kube.resources import ELECTION_LEASES, LEASES, LEDGER_ENTRIES, PODS, RESERVATIONS, RUNS
+from tenure.kube.marks import FLEET
+from tenure.kube.resources import ELECTION_LEASES, LEASES, PODS, RESERVATIONS, RUNS
 from tenure.shell.home import fold_entry
-from tenure.units import HOUR, MINUTE
+from tenure.units import HOUR
 
 if TYPE_CHECKING:
     from proof.sim.cluster import ClusterWorld
@@ -117,15 +117,10 @@ def _objects(world: ClusterWorld, operator: Operator) -> list[str]:
                 out.append(f"Run {key} is not known")
         elif said != row.life.phase:
             out.append(f"Run {key} is shown {said} and is {row.life.phase}")
-    for key in sorted(state.runs):
-        if server.get(RUNS, key) is None:
-            out.append(f"Run {key} is known and is not there")
+    out += [f"Run {key} is known and is not there" for key in sorted(state.runs) if server.get(RUNS, key) is None]
     for item in server.all(RESERVATIONS):
         key = f"{item['metadata']['namespace']}/{item['metadata']['name']}"
         standing = any(one.key == key for one in state.reservations.values())
         if standing == ((item.get("status") or {}).get("state") in ("Released", "Canceled")):
             out.append(f"Reservation {key} is shown {(item.get('status') or {}).get('state')} and stands: {standing}")
     return out
-
-
-__all__ = ["FINALIZER", "LEDGER_ENTRIES", "MINUTE", "finish"]

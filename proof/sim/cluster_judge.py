@@ -1,4 +1,4 @@
-"""The judge of a simulated cluster: it reads what the API server holds and what is on the machines, and believes nobody."""
+"""The judge of a simulated cluster: it reads what the API server holds and what machines run, and believes nobody."""
 
 from __future__ import annotations
 

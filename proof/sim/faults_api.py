@@ -1,7 +1,7 @@
 """What goes wrong between an operator and its API server, and with the operator's process; drawn from a seed.
 
-A fault is on for a while and strikes some of the requests that it can strike: ``number`` in a hundred. It is counted when
-it has struck. ``target`` names a process by its place (``0``, ``1``), or nobody in particular.
+A fault is on for a while and strikes some of the requests that it can strike: ``number`` in a hundred. It is counted
+when it has struck. ``target`` names a process by its place (``0``, ``1``), or nobody in particular.
 """
 
 from __future__ import annotations

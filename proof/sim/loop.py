@@ -3,10 +3,10 @@
     loop = VirtualLoop()
     loop.drive(lambda: loop.time() >= 3600.0)     # an hour, in no time
 
-One thread does everything. Those who wait for the loop (an operator's turn that commits) drive it themselves until they
-have what they wait for, and whatever else is due happens meanwhile, another operator's turn included: so turns lie inside
-one another as deep as there are operators, and each of them may find, when it goes on, that the world has changed. Only
-plain callbacks may drive, never a task: asyncio runs no task inside another.
+One thread does everything. Those who wait for the loop (an operator's turn that commits) drive it themselves until
+they have what they wait for, and whatever else is due happens meanwhile, another operator's turn included: so turns
+lie inside one another as deep as there are operators, and each of them may find, when it goes on, that the world has
+changed. Only plain callbacks may drive, never a task: asyncio runs no task inside another.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 RESTLESS = 200_000
 """So many callbacks at one and the same instant are a loop that will never rest."""
+STEPS_MAX = 1_000_000
+"""And so many in all are a world in which somebody is busy without end: a usual one takes fifty thousand."""
 
 
 class Restless(AssertionError):
@@ -102,7 +104,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self._ready.append(timer)
         handle = self._ready.popleft()
         self._still += 1
-        if self._still > RESTLESS:
+        if self._still > RESTLESS or self.steps > STEPS_MAX:
             raise Restless(f"at {self._seconds:.6f} s: {handle!r}")
         if not handle._cancelled:
             self.steps += 1

@@ -1,9 +1,9 @@
 """The machines of a simulated cluster, and what their kubelets tell the API server of them.
 
-What is so and what is said are kept apart. ``Machine.alive`` are the pods whose processes are on its GPUs; the objects in
-the API server follow when the kubelet has a say. A machine that burns or restarts loses its processes at once and says so
-later or never; one that is cut off goes on and says nothing. ``overfull`` is the question that matters: whether two pods
-ever were on one GPU.
+What is so and what is said are kept apart. ``Machine.alive`` are the pods whose processes are on its GPUs; the
+objects in the API server follow when the kubelet has a say. A machine that burns or restarts loses its processes at
+once and says so later or never; one that is cut off goes on and says nothing. ``overfull`` is the question that
+matters: whether two pods ever were on one GPU.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ class Machine:
         self.name, self.gpus = name, gpus
         self.alive: dict[str, Alive] = {}
         self.down = False
+        self.lied = False
+        """It has said that it has more GPUs than it has: then more is placed on it than it can take."""
         self.mute = 0
         """How many troubles keep its kubelet from saying anything."""
 
@@ -139,15 +141,22 @@ class Machines:
         if any(other.excused for other in node.alive.values()):
             self.look(key, 5.0)  # a kubelet gives a GPU away when nobody is on it
             return
-        one = node.alive[key] = Alive(key, uid, gpus)
-        if node.used > node.gpus:
+        if node.used + gpus > node.gpus:
             names = ", ".join(sorted(node.alive))
-            self.found.append(f"I1-capacity: {node.used} GPUs of {node.gpus} are in use on {node.name}: {names}")
+            if not node.lied:
+                self.found.append(f"I1-capacity: {key} wants {gpus} GPUs on {node.name}, where {names} use {node.used}")
+            self._status(key, pod, phase="Failed", reason="UnexpectedAdmissionError", message="not enough GPUs")
+            return
+        one = node.alive[key] = Alive(key, uid, gpus)
         running = [{"name": "main", "state": {"running": {"startedAt": format_time(self._now())}}}]
         self._status(key, pod, phase="Running", containerStatuses=running)
         length = self._length(run)
         if length is not None:
-            attempt = (run, pod["metadata"]["ownerReferences"][0]["uid"], pod["metadata"]["labels"].get(LABEL_ATTEMPT, ""))
+            attempt = (
+                run,
+                pod["metadata"]["ownerReferences"][0]["uid"],
+                pod["metadata"]["labels"].get(LABEL_ATTEMPT, ""),
+            )
             began = self._began.setdefault(attempt, self._now())
             left = max(0, began + length - self._now())
             one.ends = self.loop.call_later(left / SECOND, self.end, node.name, key, 0)
@@ -156,7 +165,11 @@ class Machines:
         if run in self.lengths:
             return self.lengths[run]
         item = self.server.get(RUNS, run)
-        said = None if item is None else ((item["spec"].get("runtime") or {}).get("expectedDuration") or item["spec"].get("expectedDuration"))
+        said = (
+            None
+            if item is None
+            else ((item["spec"].get("runtime") or {}).get("expectedDuration") or item["spec"].get("expectedDuration"))
+        )
         if said is None:
             return HOUR if self.hurried else None
         return parse_duration(said)
@@ -228,7 +241,11 @@ class Machines:
         """Somebody deletes the objects of pods by force, while their processes are there for a moment yet."""
         machine, count = self.all[name], 0
         for key, one in sorted(machine.alive.items()):
-            if one.ended is None and (pod := self.server.get(PODS, key)) is not None and pod["metadata"]["uid"] == one.uid:
+            if (
+                one.ended is None
+                and (pod := self.server.get(PODS, key)) is not None
+                and pod["metadata"]["uid"] == one.uid
+            ):
                 one.excused = True
                 count += 1
                 self.server.handle("DELETE", PODS.path(*key.split("/")), {}, b'{"gracePeriodSeconds":0}')
@@ -255,6 +272,7 @@ class Machines:
         ready = "Unknown" if troubles & {"unready", "fence"} or self.all[name].down else "True"
         spec = {"unschedulable": True if "cordon" in troubles else None, "taints": taints or None}
         counted = self.all[name].gpus if gpus is None else gpus
+        self.all[name].lied |= counted > self.all[name].gpus
         status = {"conditions": [{"type": "Ready", "status": ready}], "allocatable": {GPU: str(counted)}}
         self._patch(NODES.path(None, name), {"spec": spec})
         self._patch(NODES.path(None, name, "status"), {"status": status})
@@ -277,7 +295,11 @@ class Machines:
         for resource in (PODS, SERVICES):
             for item in self.server.all(resource):
                 owners = item["metadata"].get("ownerReferences") or ()
-                if owners and all(one["uid"] not in uids for one in owners) and "deletionTimestamp" not in item["metadata"]:
+                if (
+                    owners
+                    and all(one["uid"] not in uids for one in owners)
+                    and "deletionTimestamp" not in item["metadata"]
+                ):
                     meta = item["metadata"]
                     self.server.handle("DELETE", resource.path(meta["namespace"], meta["name"]), {})
 
@@ -295,4 +317,6 @@ class Machines:
 
 def _ended(code: int, at: Instant) -> list[Object]:
     reason = "Completed" if code == 0 else "Error"
-    return [{"name": "main", "state": {"terminated": {"exitCode": code, "reason": reason, "finishedAt": format_time(at)}}}]
+    return [
+        {"name": "main", "state": {"terminated": {"exitCode": code, "reason": reason, "finishedAt": format_time(at)}}}
+    ]

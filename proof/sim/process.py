@@ -141,8 +141,8 @@ class Process:
 
     @property
     def stands(self) -> bool:
-        """Whether it takes nothing in. One that waits inside of another's turn goes on until that is over: else it would
-        hold up the other."""
+        """Whether it takes nothing in. One that waits inside of another's turn goes on until that is over: else it
+        would hold up the other."""
         return self.paused and self._depth <= 1
 
     async def going(self) -> None:
@@ -244,7 +244,9 @@ class Process:
         )  # fmt: skip
         operator.leading = lambda: self.leading
         moving = Retention(self.store, keep=self._keep, worth=HOUR, ticks=self.loop.time)
-        operator.chores.append(Chore("retention", RETENTION, lambda: moving.step(self.now()) and None, ticks=self.loop.time))
+        operator.chores.append(
+            Chore("retention", RETENTION, lambda: moving.step(self.now()) and None, ticks=self.loop.time)
+        )
         operator.start()
         self.io.start(self.elector.campaign())
 

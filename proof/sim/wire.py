@@ -95,7 +95,9 @@ class Wire:
             case "api-reset-after":
                 raise aiohttp.ServerDisconnectedError
             case "api-error-after":
-                return _refused(Refusal(504, "Timeout", "the server was unable to return a response in the time allotted"))
+                return _refused(
+                    Refusal(504, "Timeout", "the server was unable to return a response in the time allotted")
+                )
             case "api-slow":
                 await asyncio.sleep(request.timeout.total or 30.0)
                 await self._through()
@@ -106,7 +108,7 @@ class Wire:
         return reply
 
     async def _through(self) -> None:
-        """The way takes a moment; a process that stands still takes nothing in, and a dead one is not there any more."""
+        """The way takes a moment; a process that stands still takes nothing in, and a dead one is not there."""
         await asyncio.sleep(self.luck.choice(LATENCY))
         process = self.process
         while process is not None and process.stands and not process.dead:

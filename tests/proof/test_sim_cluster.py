@@ -1,15 +1,24 @@
-"""The cluster's half of the simulation: worlds without faults come to a good end, and time is only as late as it is told."""
+"""The cluster's half of the simulation: its time, its worlds, and what they have found."""
 
 import asyncio
 import random
+from typing import Any
 
 import msgspec
 import pytest
 
+from proof.sim.api import Server
+from proof.sim.api_client import PlainLink, VirtualClient
 from proof.sim.events import KINDS
 from proof.sim.generate import generate
 from proof.sim.loop import Restless, Stuck, VirtualIO, VirtualLoop
 from proof.sim.play import play
+from tenure.engine import State
+from tenure.kube.desk import Desk
+from tenure.kube.marks import ENTRY, FLEET
+from tenure.kube.pods import ASK_AGAIN, KubeExecutor
+from tenure.kube.resources import PODS
+from tenure.testing import START
 
 
 def test_time_passes_only_when_nothing_is_ready() -> None:
@@ -68,3 +77,29 @@ def test_the_same_plan_gives_the_same_world() -> None:
     first, second = play(plan), play(plan)
     assert (first.found, first.tally) == (second.found, second.tally)
     assert random.getstate() == before
+
+
+def test_regression_a_pod_that_a_watch_still_shows_is_not_deleted_without_end() -> None:
+    """Each answer rang the bell and each ring asked again: hundreds of deletes a second, as long as a watch lagged."""
+    loop = VirtualLoop()
+    server = Server(lambda: START)
+    notes = {FLEET: "ours", ENTRY: "1"}
+    meta: dict[str, Any] = {"name": "old-0", "namespace": "lab", "uid": "u", "annotations": notes}
+    shown = {"lab/old-0": {**PODS.named("old-0", "lab"), "metadata": meta, "spec": {"nodeName": "n0"}}}
+    desk = Desk(VirtualIO(loop))  # type: ignore[arg-type]
+    client = VirtualClient(PlainLink(), server)
+    executor = KubeExecutor(client, desk, shown, fleet="ours", state=lambda: State("ours"), seq=lambda: 5)
+
+    def asked(at: int) -> int:
+        """Look as often as somebody rings."""
+        for turn in range(50):
+            assert executor.revise([], dropped=[], now=START + at + turn) == []
+            loop.drive(lambda: desk.idle)
+        return server.writes["pods"]
+
+    executor.reconcile([], now=START)
+    assert asked(0) == 1
+    assert asked(ASK_AGAIN) == 2  # it may be that nobody has heard
+    shown.clear()
+    assert asked(3 * ASK_AGAIN) == 2
+    loop.close()

@@ -114,7 +114,7 @@ class Headroom(Record, frozen=True, kw_only=True):
     spare: Annotated[int, says("Of those, held as hot spares.")]
     borrowed: Annotated[int, says("Of those, opportunistic work on somebody's spares.")]
     exhausts_at: Annotated[
-        Time | None, says("When its hours or its window run out at the present rate, or since when they are.")
+        Time | None, says("When its hours or its window run out at the present rate, or ran out.")
     ] = None
 
 
