@@ -1,4 +1,4 @@
-"""``python -m bench``: run the benchmarks, print one table, fail if a promise is broken or a number worse than before."""
+"""``python -m bench``: run benchmarks, print one table, fail if a promise is broken or a number worse than before."""
 
 from __future__ import annotations
 

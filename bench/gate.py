@@ -58,11 +58,11 @@ class Gate:
         promises = sum(row.goal is not None for row in rows)
         kept = f"All {promises} promises hold" if not broken else f"{len(broken)} of {promises} promises are broken"
         known = [one for one in stands if one in ("inside", "better", "worse")]
-        lines = [f"{kept}; {stands.count('inside')} of {len(known)} known numbers are within their range, "
-                 f"{stands.count('better')} better, {len(worse)} worse."]  # fmt: skip
+        lines = [_told(kept, len(known), stands)]
         if missing := self.missing:
-            lines.append(f"Not measured any more: {'; '.join(missing)}. If that is meant: `python -m bench{self._scale} "
-                         f"--accept {missing[0].partition(':')[0]}`.")  # fmt: skip
+            names = dict.fromkeys(one.partition(":")[0] for one in missing)
+            lines.append(f"Not measured any more: {'; '.join(missing)}. If that is meant: "
+                         f"`python -m bench{self._scale} --accept {' --accept '.join(names)}`.")  # fmt: skip
         elif worse:
             lines.append(f"Worse than before: look at what changed since {self._since(worse)}. If it is meant to be "
                          f"so: `python -m bench{self._scale} --accept {_names(worse)}`.")  # fmt: skip
@@ -88,6 +88,11 @@ class Gate:
         found = [one for one in map(self.range_of, rows) if one is not None]
         commits = {one.taken_from[-1].commit for one in found}
         return " and ".join(sorted(commits))
+
+
+def _told(kept: str, known: int, stands: list[Judged]) -> str:
+    inside, better, worse = (stands.count(one) for one in ("inside", "better", "worse"))
+    return f"{kept}; of {known} known numbers {inside} are within their range, {better} better, {worse} worse."
 
 
 def part_of(bench: str, scale: Scale) -> str:

@@ -1,4 +1,4 @@
-"""How costs grow, point by point: with the fleet, with the ledger, and with the queue (no promise: the others have them).
+"""How costs grow, point by point: with the fleet, with the ledger, and with the queue (the promises are the others').
 
 The promises compare two sizes; these are the sizes between, for the plots of ``docs/performance.md``. Each size is
 measured in turns with the smallest, and drawn as so many times that one: a machine that was slow for a while bends no

@@ -1,5 +1,5 @@
-"""Instructions of one decision, counted by callgrind: the one measure of time that no neighbour can disturb (no promise:
-a range of a few percent in which it was before).
+"""Instructions of one decision, counted by callgrind: the one measure of time that no neighbour can disturb. It has no
+goal, but a range of a few percent in which it was before.
 
 A child process under valgrind builds a fleet and admits some batches, engine alone; another builds the same fleet and
 admits none. The difference, shared out over the admissions, is what one takes, with all that Python, SQLite and msgspec

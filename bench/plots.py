@@ -1,8 +1,8 @@
 """Pictures of how costs grow: SVG written by hand, so that the same numbers give the same bytes.
 
 Two panels side by side over the same sizes: milliseconds, which people feel, and counted steps, which do not depend on
-the machine. Both axes are logarithmic, so a straight line is a power and its slope the exponent; the dashed line is what
-growth in proportion would look like. Each picture brings its own background, light or dark as the reader's system is.
+the machine. Both axes are logarithmic, so a straight line is a power and its slope the exponent; the dashed line is
+what growth in proportion would look like. Each picture brings its own background, light or dark as the reader's system.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _STYLE = """
     @media (prefers-color-scheme: dark) {
       .card { fill: #111827; } text { fill: #e5e7eb; } .faint { fill: #9ca3af; }
       .grid { stroke: #374151; } .axis { stroke: #6b7280; } .guide { stroke: #6b7280; }
-      .a { stroke: #2dd4bf; fill: #2dd4bf; } .b { stroke: #fb923c; fill: #fb923c; } .c { stroke: #a78bfa; fill: #a78bfa; }
+      .a { stroke: #2dd4bf; fill: #2dd4bf; } .b { stroke: #fb923c; fill: #fb923c; }
+      .c { stroke: #a78bfa; fill: #a78bfa; }
     }
 """
 
@@ -96,9 +97,17 @@ class _Panel:
                 title = f"<title>{point.at:,} {self._curve.unit}: {number(self._value(point))}</title>"
                 x, y = self._x(point.at), self._y(self._value(point))
                 yield f'<circle class="{colour}" cx="{x:.1f}" cy="{y:.1f}" r="3.5">{title}</circle>'
-            for point, anchor in ((points[0], "start"), (points[-1], "end")):
-                x, y = self._x(point.at), self._y(self._value(point)) - 9
-                yield _text(x, max(y, _TOP + 8), number(self._value(point)), anchor=anchor)
+        yield from self._labels()
+
+    def _labels(self) -> Iterator[str]:
+        """The first and the last value of each series, where no other line is: at the end above the highest and below
+        the others, at the beginning below the lowest (from there the guide goes up) and above the others."""
+        for end, anchor in ((0, "start"), (-1, "end")):
+            values = sorted((points[end] for points in self._curve.series.values()), key=self._value)
+            for place, point in enumerate(values):
+                above = place > 0 if end == 0 else place == len(values) - 1
+                y = self._y(self._value(point)) + (-9 if above else 18)
+                yield _text(self._x(point.at), max(y, _TOP + 8), number(self._value(point)), anchor=anchor)
 
     def _axes(self) -> Iterator[str]:
         right = self._left + _PANEL

@@ -1,4 +1,4 @@
-"""All benchmarks, by name, in the order in which they are measured and shown; and every promise with what measures it."""
+"""All benchmarks, by name, in the order in which they are measured and shown; every promise with what measures it."""
 
 from __future__ import annotations
 

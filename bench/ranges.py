@@ -1,15 +1,16 @@
 """What each number is expected to be, and from where that is known: ``bench/ranges.json``.
 
-A promise is kept or broken; long before it is broken, a number that was 1.3 for months and is 1.9 today is news. So each
-row has a range, with all that it was taken from: what was measured, when, at which commit, on which machine, under which
-load. A row on the bad side of its range fails the gate as a broken promise does; one on the good side is told, because
-a range that is too wide hides the next regression.
+A promise is kept or broken; long before it is broken, a number that was 1.3 for months and is 1.9 today is news. So
+each row has a range, with all that it was taken from: what was measured, when, at which commit, on which machine, under
+which load. A row on the bad side of its range fails the gate as a broken promise does; one on the good side is told,
+because a range that is too wide hides the next regression.
 
-Ranges are as wide as the number swings by itself. What is counted gets a few percent. A ratio of times measured in turns
-gets a third, an absolute time half of it again. Nobody edits the file by hand: ``--accept`` takes over what was measured.
+Ranges are as wide as the number swings by itself. What is counted gets a few percent, a ratio of times taken in turns
+a third, an absolute time half of it again. Nobody edits the file by hand: ``--accept`` takes over what was measured.
 
 >>> row = Row(bench="commits", what="leases in a second", measured=20.0, goal=10, sense="at least")
->>> known = Range.of(row, [Origin(measured=20.0, at="", commit="c0ffee", python="3.11.7", system="L", cores=2, load=0.1)])
+>>> run = Origin(measured=20.0, at="", commit="c0ffee", python="3.11.7", system="L", cores=2, load=0.1)
+>>> known = Range.of(row, [run])
 >>> known.low, known.high, [known.judge(replace(row, measured=value), "L", "3.11.9", 8) for value in (12, 19, 40)]
 (14.8, 27.0, ['worse', 'inside', 'better'])
 """

@@ -133,9 +133,9 @@ _PAGE = """# What it costs
 
 Tenure promises how costs grow, not how many seconds something takes: a number with an x compares two things that were
 measured in turns within one run. `make bench` measures all of it again and fails if a promise is broken, or if a number
-is worse than the range in which it was before (`bench/ranges.json`, with what each was taken from); how each is measured
-is told at the top of its module in `bench/`. A load above the number of cores disturbs wall clocks, and processor time
-hardly; what is counted (steps, lines, instructions) is the same whatever else the machine does.
+is worse than the range in which it was before (`bench/ranges.json`, with what each was taken from); how each is
+measured is told at the top of its module in `bench/`. A load above the number of cores disturbs wall clocks, and
+processor time hardly; what is counted (steps, lines, instructions) is the same whatever else the machine does.
 
 """
 
