@@ -89,7 +89,7 @@ def _accept(names: list[str], scale: Scale, *, widen: bool) -> int:
     taken = gate.accept(Results(scale, {name: known[name] for name in wanted}), widen=widen)
     for row, found in taken:
         print(f"{row.bench}: {row.key}: {found.shown} {found.unit}, from {len(found.taken_from)} runs")
-    print(f"{len(taken)} ranges are in {ranges.FILE.relative_to(ROOT)}: look at its difference, and commit it.")
+    print(f"{len(taken)} ranges are in bench/ranges.json: look at its difference, and commit it.")
     return 0
 
 
@@ -130,7 +130,7 @@ def _parser() -> argparse.ArgumentParser:
         help="measure nothing; what was measured last of this benchmark (or all) becomes its range")  # fmt: skip
     add("--widen", action="store_true", help="with --accept: what the range was taken from before counts as well")
     add("--docs", nargs="?", const="too", choices=["too", "only"],
-        help=f"write {DOCS.relative_to(ROOT)} and its plots as well, with what was measured before of the rest; "
+        help="write docs/performance.md and its plots as well, with what was measured before of the rest; "
         "`--docs only` measures nothing")  # fmt: skip
     return parser
 

@@ -16,6 +16,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -23,7 +24,7 @@ import msgspec
 from bench import reforecast
 from bench.bed import Bed
 from bench.counters import counting, lines
-from bench.crowd import Crowd, Size, ask
+from bench.crowd import Size, ask
 from bench.earliest import bed as future_bed
 from bench.earliest import questions
 from bench.load import MIXES, batch
@@ -44,15 +45,18 @@ def run(scale: Scale, folder: Path) -> list[Row]:
     return msgspec.json.decode(in_a_process(), type=list[Row])
 
 
-def in_a_process(*arguments: str) -> bytes:
-    """What a process prints that counts everything."""
+def in_a_process(*only: str) -> bytes:
+    """What a process prints that counts everything, or only tasks whose names begin so."""
     environ = os.environ | {"PYTHONHASHSEED": "0"}
-    command = [sys.executable, "-m", "bench.counted", *arguments]
+    command = [sys.executable, "-m", "bench.counted", *only]
     return subprocess.run(command, env=environ, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
 
 
-def rows() -> Iterator[Row]:
-    for what, task in tasks():
+def rows(*only: str) -> Iterator[Row]:
+    for what, make in tasks():
+        if only and not what.startswith(only):
+            continue
+        task = make()
         task()  # what is made once, and kept
         with counting() as work:
             count = task()
@@ -63,23 +67,22 @@ def rows() -> Iterator[Row]:
         yield Row(bench=NAME, what=f"{what}: lines", measured=seen.count / count, unit="lines", steady=True)
 
 
-def tasks() -> Iterator[tuple[str, Task]]:
+def tasks() -> Iterator[tuple[str, Callable[[], Task]]]:
+    """What is counted, by name, and how its bed is made."""
     for gpus in (1_000, 4_000):
-        yield f"an admission, {gpus:,} GPUs", _admissions(Bed.build(gpus))
-    yield "headroom of a budget", _headroom(Bed.build(1_000))
-    yield "the earliest start, 256 leases and 20 reservations", _earliest()
-    queue = reforecast.bed(60)
-    yield "a waiting run planned again, with 59 others", _again(queue)
-    yield "one more run behind 60", _one_more(queue)
-    flooded = World()
-    for _ in flooded.flood(500):
-        pass
-    yield "a small run starts behind a flood of 500", _small(flooded)
-    yield "a run ends, and a flood of 500 stays where it is", _end(flooded)
-    yield "a dry run of the resolver, 100 groups", _dry_run()
+        yield f"an admission, {gpus:,} GPUs", partial(_admissions, gpus)
+    yield "headroom of a budget", _headroom
+    yield "the earliest start, 256 leases and 20 reservations", _earliest
+    yield "a waiting run planned again, with 59 others", _again
+    yield "one more run behind 60", _one_more
+    yield "a small run starts behind a flood of 500", _small
+    yield "a run ends, and a flood of 500 stays where it is", _end
+    yield "a dry run of the resolver, 100 groups", _dry_run
 
 
-def _admissions(bed: Bed) -> Task:
+def _admissions(gpus: int) -> Task:
+    bed = Bed.build(gpus)
+
     def task() -> int:
         asks = [batch(number) for number in range(len(MIXES))]
         for some in asks:
@@ -89,7 +92,9 @@ def _admissions(bed: Bed) -> Task:
     return task
 
 
-def _headroom(bed: Bed) -> Task:
+def _headroom() -> Task:
+    bed = Bed.build(1_000)
+
     def task() -> int:
         for name in sorted(bed.state.budgets):
             render.budget(bed.state, bed.state.budgets[name], now=bed.now)
@@ -110,8 +115,9 @@ def _earliest() -> Task:
     return task
 
 
-def _again(crowd: Crowd) -> Task:
+def _again() -> Task:
     """A node is closed and opened again, and everybody is planned anew each time."""
+    crowd = reforecast.bed(60)
 
     def task() -> int:
         crowd.now += SECOND
@@ -122,8 +128,9 @@ def _again(crowd: Crowd) -> Task:
     return task
 
 
-def _one_more(crowd: Crowd) -> Task:
+def _one_more() -> Task:
     """A run comes, is promised a start behind the queue, and is taken back."""
+    crowd = reforecast.bed(60)
 
     def task() -> int:
         for number in range(5):
@@ -134,8 +141,9 @@ def _one_more(crowd: Crowd) -> Task:
     return task
 
 
-def _small(world: World) -> Task:
+def _small() -> Task:
     """What starts is left running: its end is counted apart."""
+    world = _flooded()
 
     def task() -> int:
         for number in range(8):
@@ -145,7 +153,16 @@ def _small(world: World) -> Task:
     return task
 
 
-def _end(world: World) -> Task:
+def _flooded() -> World:
+    world = World()
+    for _ in world.flood(500):
+        pass
+    return world
+
+
+def _end() -> Task:
+    world = _flooded()
+
     def task() -> int:
         _, pods = world.submit(0)
         world.bind(pods)
@@ -166,4 +183,4 @@ def _dry_run() -> Task:
 
 
 if __name__ == "__main__":
-    sys.stdout.buffer.write(msgspec.json.encode(list(rows())))
+    sys.stdout.buffer.write(msgspec.json.encode(list(rows(*sys.argv[1:]))))

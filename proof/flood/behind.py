@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter, process_time
 
+from msgspec import Struct
+
 from bench.counters import counting, lines
 from bench.measure import Clock, Stopwatch, Took
 from bench.result import Row
@@ -49,6 +51,8 @@ class Pair:
         self.calm = World(None if folder is None else folder / "calm.db")
         self.flooded = World(None if folder is None else folder / "flooded.db")
         self.series = {"empty": _series(self.flooded)}
+        for world in (self.calm, self.flooded):
+            _warm(world)
         begin, computed = perf_counter(), process_time()
         for done in self.flooded.flood(pending):
             tell(f"flood: {done:,} of {pending:,} runs are in")
@@ -66,11 +70,18 @@ class Pair:
         return f"behind {self.flooded.pending:,} runs"
 
 
+def _warm(world: World) -> None:
+    """Every sort of small run once, before anything is measured."""
+    for number in range(16):
+        _, pods = world.submit(number)
+        world.bind(pods)
+        world.end(pods)
+
+
 def rows(folder: Path, pending: int, *, samples: int, tell: Tell = quiet) -> Iterator[Row]:
     pair = Pair(folder, pending, tell=tell)
     try:
         yield from decisions(pair, samples, tell=tell)
-        yield from counted(pair)
         yield from series(pair)
         detail = {"s": round(pair.seconds, 1), "waiting": pair.flooded.pending}
         yield Row(bench=NAME, what="to take in a run of the flood, on average, processor time", unit="ms",
@@ -83,28 +94,52 @@ def rows(folder: Path, pending: int, *, samples: int, tell: Tell = quiet) -> Ite
 # --- decisions ------------------------------------------------------------------------------------------------------
 
 
+class Seen(Struct):
+    """What decisions took in one of the fleets: of most the time, of some the steps, of some the lines."""
+
+    took: list[Took] = []
+    steps: list[int] = []
+    lines: list[int] = []
+
+    def submit(self, world: World, number: int) -> None:
+        """A small run starts, and runs on."""
+        how = number % 10
+        if how == 3:
+            with counting() as work:
+                _, pods = world.submit(number)
+            self.steps.append(work.total())
+        elif how == 7:
+            with lines() as executed:
+                _, pods = world.submit(number)
+            self.lines.append(executed.count)
+        else:
+            took, pods = world.submit(number)
+            self.took.append(took)
+        world.bind(pods)
+
+
 def decisions(pair: Pair, samples: int, *, tell: Tell = quiet) -> Iterator[Row]:
-    """Small runs start, in both fleets in turns, and run on."""
+    """Small runs start, in both fleets in turns. The first of them lie beside the flood, where its promises are."""
     worlds = {"empty": pair.calm, "full": pair.flooded}
-    took: dict[str, list[Took]] = {name: [] for name in worlds}
-    for number in range(-samples // 10, samples):
+    seen = {name: Seen() for name in worlds}
+    for number in range(samples):
         tell(f"flood: decision {number} of {samples}")
         for name in sorted(worlds, reverse=bool(number % 2)):
-            one, pods = worlds[name].submit(number)
-            worlds[name].bind(pods)
-            if number >= 0:
-                took[name].append(one)
+            seen[name].submit(worlds[name], number)
     what = f"a small run of others is decided on, {pair.behind}, against an empty queue"
     for clock, note in _CLOCKS.items():
-        seconds = {name: sorted(getattr(one, clock) for one in some) for name, some in took.items()}
+        seconds = {name: sorted(getattr(took, clock) for took in one.took) for name, one in seen.items()}
         for part, goal in ((99, GOAL), (50, None)):
             found = {name: quantile(some, part / 100) for name, some in seconds.items()}
             worst = {f"ms_{name}_worst": round(1000 * some[-1], 3) for name, some in seconds.items()}
             yield Row(
-                bench=NAME, what=f"{what}: p{part}{note}",
-                goal=goal, measured=found["full"] / found["empty"],
+                bench=NAME, what=f"{what}: p{part}{note}", goal=goal, measured=found["full"] / found["empty"],
                 detail={f"ms_{name}": round(1000 * one, 3) for name, one in found.items()} | worst,
             )  # fmt: skip
+    for unit in ("steps", "lines"):
+        most = {name: max(getattr(one, unit)) for name, one in seen.items()}
+        yield Row(bench=NAME, what=f"{what}: {unit}, the most", measured=most["full"] / most["empty"], goal=GOAL,
+                  steady=True, detail={f"{unit}_{name}": count for name, count in most.items()})  # fmt: skip
 
 
 def quantile(ordered: list[float], part: float) -> float:
@@ -113,34 +148,6 @@ def quantile(ordered: list[float], part: float) -> float:
     (3.0, 2.0)
     """
     return ordered[min(len(ordered) - 1, int(len(ordered) * part))]
-
-
-def counted(pair: Pair) -> Iterator[Row]:
-    """The same in counted work: at the 99th of a hundred, as many runs as there are kinds of them."""
-    steps, executed = (
-        {name: work(world, by) for name, world in (("empty", pair.calm), ("full", pair.flooded))}
-        for by in ("steps", "lines")
-    )
-    for unit, found in (("steps", steps), ("lines", executed)):
-        yield Row(bench=NAME, what=f"{unit} of such a decision, {pair.behind}, against an empty queue: the most",
-                  measured=found["full"] / found["empty"], goal=GOAL, steady=True,
-                  detail={f"{unit}_{name}": one for name, one in found.items()})  # fmt: skip
-
-
-def work(world: World, by: str) -> int:
-    """The most that a small run's decision takes, of sixteen."""
-    found = []
-    for number in range(16):
-        if by == "steps":
-            with counting() as steps:
-                _, pods = world.submit(number)
-            found.append(steps.total())
-        else:
-            with lines() as seen:
-                _, pods = world.submit(number)
-            found.append(seen.count)
-        world.bind(pods)
-    return max(found)
 
 
 def ends(pending: int, *, tell: Tell = quiet) -> Iterator[Row]:
