@@ -17,8 +17,8 @@ from time import perf_counter
 from bench.result import Row
 from proof.flood import behind, churn
 
-SAMPLES = 300
-"""Decisions from which a p99 is taken."""
+SAMPLES = 440
+"""Decisions in each fleet, half of them timed and half counted: as many small runs as fit beside the flood."""
 
 
 def rows(folder: Path, *, pending: int, hours: float, seed: int = 1, samples: int = SAMPLES) -> Iterator[Row]:

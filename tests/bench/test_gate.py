@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from bench import __main__ as command
-from bench import counted, gate, growth, instructions, plots, ranges
+from bench import counted, gate, growth, history, instructions, plots, ranges
 from bench.bed import Bed
 from bench.counters import lines
 from bench.gate import Gate
@@ -220,18 +220,15 @@ def test_counted_work_is_within_its_ranges(counts: list[Row]) -> None:
 _PLANTED = """
 import sys
 from bench import counted
-
-plain = Buckets.at_least
+from tenure.engine.buckets import Buckets
 
 def scanning(self, size):
-    for name in list(self.names()):
-        assert name
-    return plain(self, size)
+    return min((one for one, _ in self.items() if one >= size and self.names(one)), default=0)
 
 Buckets.at_least = scanning
 sys.stdout.buffer.write(counted.msgspec.json.encode(list(counted.rows("an admission, 1,000"))))
 """
-"""An index that looks at all it holds before it answers, as a loop would that somebody let in."""
+"""The same answers by looking at all that the index holds, as somebody might write it who does not know better."""
 
 
 def test_a_planted_scan_trips_the_gate(
@@ -304,8 +301,14 @@ def test_the_page_shows_the_pictures_of_what_was_measured(file: Path) -> None:
     assert (command.DOCS.parent / "performance" / "backlog.svg").read_text() == plots.draw(CURVE)
 
 
-def test_growth_is_measured_point_by_point(tmp_path: Path) -> None:
-    curve = growth.fleet((1_000, 4_000), rounds=2)
-    (points,) = curve.series.values()
-    assert [point.at for point in points] == [1_000, 4_000]
-    assert points[1].steps / points[0].steps < 2.5
+def test_growth_is_measured_point_by_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "CACHE", tmp_path / "cache")
+    rows = growth.run(TINY, tmp_path)
+    fleet, ledger, backlog = plots.curves(rows)
+    assert [point.at for point in fleet.series["an admission, engine alone"]] == [1_000, 4_000]
+    assert [point.at for point in ledger.series["an admission, committed"]] == [1_000, 2_000]
+    assert [[point.at for point in points] for points in backlog.series.values()] == [[10, 30]] * 2
+    steps = {row.what: row.measured for row in rows if row.steady}
+    assert len(steps) == 4
+    assert steps["2,000 against 1,000 closed leases: an admission, committed, steps"] == 1.0
+    assert all(0 < value < 2.5 for value in steps.values())
