@@ -76,10 +76,15 @@ def _last(scale: Scale) -> Results | None:
     return _read(RESULTS if scale is FULL else _cached(scale))
 
 
+def _newest(*runs: Results | None) -> dict[str, Measured]:
+    """Of each benchmark the run that was made last."""
+    found = [its for one in runs if one is not None for its in one.benches.items()]
+    return dict(sorted(found, key=lambda its: its[1].machine.at))
+
+
 def _accept(names: list[str], scale: Scale, *, widen: bool) -> int:
     """Take over as ranges what was measured last."""
-    here, kept = _read(_cached(scale)), _last(scale)
-    known = (here.benches if here else {}) if kept is None else (here.over(kept) if here else kept).benches
+    known = _newest(_read(_cached(scale)), _last(scale))
     wanted = list(known) if "all" in names else names
     missing = [name for name in wanted if name not in known]
     if missing:
