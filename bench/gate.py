@@ -26,7 +26,7 @@ class Gate:
         found = self.range_of(row)
         if found is None:
             return "", "new"
-        machine = next(self._machines[name] for name in (row.bench, *self._machines) if name in self._machines)
+        machine = self._machines.get(row.bench) or next(iter(self._machines.values()))
         return found.shown, found.judge(row, machine.system, machine.python, machine.cores)
 
     def range_of(self, row: Row) -> Range | None:
