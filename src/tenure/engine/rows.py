@@ -93,6 +93,13 @@ class Queue:
     def waits(self, flavor: str) -> bool:
         return flavor in self._rows
 
+    def count(self, flavor: str) -> int:
+        return len(self._rows.get(flavor, ()))
+
+    def oldest(self, flavor: str) -> Instant:
+        """When the oldest run that waits for a flavor was submitted; there is one."""
+        return self._rows[flavor][0][0]
+
     def of_owner(self, flavor: str, owner: str) -> list[str]:
         return [f"{namespace}/{name}" for _, namespace, name in self._owners.get((flavor, owner), ())]
 
