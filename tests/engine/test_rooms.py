@@ -7,7 +7,8 @@ from random import Random
 import pytest
 
 from tenure.engine.levels import Profile
-from tenure.engine.rooms import INSTANT, WINDOWS, Read, Sums, View, lasting, window_of
+from tenure.engine.rooms import INSTANT, WINDOWS, Sums, View, lasting, window_of
+from tenure.engine.traces import Read
 from tenure.units import DAY, FOREVER, HOUR, MINUTE, Instant, Micros
 
 LENGTHS = (INSTANT, 3, 10, 25, 80, FOREVER)
@@ -75,7 +76,7 @@ def test_a_view_that_is_kept_up_to_date_shows_what_every_node_has(seed: int) -> 
         for name in changed:
             world.change(name)
         for view in views:
-            view.stale.update(world.nodes if not view.sums.domains else changed)
+            view.look_at(world.nodes if not view.sums.domains else changed)
             view.refresh()
         counts = views[0].counts(unit, unit + 2, views[1])
         for at in luck.sample(range(110), 10):
@@ -100,7 +101,7 @@ def test_a_view_is_derived_from_that_of_instants_by_the_nodes_that_fall(seed: in
             world.nodes[name] = (one[0], (one[1][0], sorted(one[1][1])))
     falling = [name for name, one in world.nodes.items() if one is not None and one[1][1] != sorted(one[1][1])]
     instants, window = View(INSTANT, 2, world.nodes.__getitem__), luck.choice(LENGTHS[1:])
-    instants.stale.update(world.nodes)
+    instants.look_at(world.nodes)
     derived = instants.refresh().derive(window, falling).refresh()
     assert falling, "some do fall"
     for at in range(0, 110, 7):

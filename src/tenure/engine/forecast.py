@@ -24,9 +24,10 @@ from tenure.engine.horizon import Place
 from tenure.engine.levels import Profile
 from tenure.engine.plan import NOTHING, Holding, Plan, World, fund_place, make_plan, place_of
 from tenure.engine.rank import Size
-from tenure.engine.rooms import INSTANT, Sums, View, differ, window_of
+from tenure.engine.rooms import INSTANT, Sums, View, window_of
 from tenure.engine.state import State
 from tenure.engine.topology import Location
+from tenure.engine.traces import differ
 from tenure.facts import Reason, Share, Slice, Verdict
 from tenure.units import FOREVER, Instant, Micros, format_time, parse_duration
 
@@ -435,7 +436,7 @@ class Search:
         closer.fabrics.update(fabrics)
         names = [name for fabric in fabrics for name in place.rows[fabric]]
         for view in {closer.pods, closer.free}:
-            view.stale.update(names)
+            view.look_at(names)
             view.refresh()
         seems, really = self._sums(place, self.window), self._sums_of(closer.pods, closer.free)
         for fabric in fabrics:

@@ -16,20 +16,19 @@ later, so that no plan depends on them.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from heapq import heappop, heappush
-from itertools import accumulate
-from typing import NamedTuple
 
 from tenure.engine.books import FundKey
 from tenure.engine.demand import Selector
 from tenure.engine.levels import Profile
+from tenure.engine.lines import Domain, Line, Shown
 from tenure.engine.news import News
-from tenure.engine.rooms import INSTANT, Read, Steps, View, differ
+from tenure.engine.rooms import INSTANT, View
 from tenure.engine.topology import Location, Row, Topology, matches
+from tenure.engine.traces import ALWAYS, Read, Span, Trace, both, differ, part, rises
 from tenure.facts import Lease, Slice
 from tenure.units import SECOND, Instant, Micros
 
@@ -39,106 +38,10 @@ LEAVING: Micros = 30 * SECOND
 VIEWS_MAX = 32
 """Views of one location that are kept up to date."""
 
-Domain = tuple[str, Location, str]
-"""(flavor, location, fabric)"""
+CHANGES_MAX = 8
+"""Changes of a node that are told apart; those before are told as one."""
 
 NEVER_FREE: Read = ([0], [0])
-
-
-class Shown(NamedTuple):
-    """What a node adds to its place: where it is, and its free GPUs from each instant on."""
-
-    where: Domain
-    labels: dict[str, str]
-    read: Read
-
-    def gains(self) -> Steps:
-        times, free = self.read
-        return [(at, is_ - was) for at, was, is_ in zip(times[1:], free, free[1:], strict=False) if is_ > was]
-
-
-class Line:
-    """The future of one node: levels relative to what is free now, from each instant on."""
-
-    __slots__ = ("base", "claims", "cutting", "fresh", "lasting", "levels", "releases", "shown", "times")
-
-    def __init__(self) -> None:
-        self.releases: dict[str, tuple[Instant, int]] = {}
-        self.claims: dict[str, tuple[Instant, Instant | None, int]] = {}
-        self.cutting: set[str] = set()
-        """Claims for which whoever is in the way will be cut: afterwards it is not there any more."""
-        self.base = 0
-        """What is free now."""
-        self.times: list[Instant] = [0]
-        self.levels: list[int] = [0]
-        self.lasting: list[int] = [0]
-        """The least that comes after."""
-        self.fresh = True
-        self.shown: Shown | None = None
-
-    def low(self, start: Instant, end: Instant | None) -> int:
-        """The lowest level in ``[start, end)``."""
-        if not self.fresh:
-            self._read()
-        times = self.times
-        index = bisect_right(times, start) - 1
-        if end is None:
-            return self.lasting[index]
-        return min(self.levels[index : bisect_left(times, end, index + 1)])
-
-    def first(self, need: int, *, since: Instant, length: Micros | None) -> Instant | None:
-        """The first instant from which so much is free for so long."""
-        times, free = self.free()
-        index = bisect_right(times, since) - 1
-        at: Instant | None = None
-        for begin, level in zip(times[index:], free[index:], strict=True):
-            if level >= need:
-                at = max(begin, since) if at is None else at
-            elif at is not None and length is not None and begin - at >= length:
-                return at
-            else:
-                at = None
-        return at
-
-    def free(self) -> Read:
-        """What is free from each instant on."""
-        if not self.fresh:
-            self._read()
-        return self.times, [max(0, self.base + level) for level in self.levels]
-
-    def less(self, without: Collection[str], base: int) -> Line:
-        """The same with so much free now, because these have ended."""
-        line = Line()
-        line.releases = {key: release for key, release in self.releases.items() if key not in without}
-        line.claims, line.cutting, line.base, line.fresh = self.claims, self.cutting, base, False
-        return line
-
-    def _read(self) -> None:
-        ends: dict[Instant, int] = {0: 0}
-        steps: dict[Instant, int] = {}
-        taken: dict[Instant, int] = {}
-        for at, gpus in self.releases.values():
-            ends[at] = ends.get(at, 0) + gpus
-        for run, (start, end, gpus) in self.claims.items():
-            if run in self.cutting:
-                taken[start] = taken.get(start, 0) + gpus
-            else:
-                steps[start] = steps.get(start, 0) - gpus
-            if end is not None:
-                steps[end] = steps.get(end, 0) + gpus
-        self.times = sorted({*ends, *steps, *taken})
-        self.levels, level, cut = [], 0, 0
-        for at in self.times:
-            gone = min(cut, ends.get(at, 0))  # who was cut does not end a second time
-            cut -= gone
-            level += ends.get(at, 0) - gone + steps.get(at, 0)
-            if at in taken:  # what is free first, and then what others hold
-                free = min(taken[at], max(0, self.base + level))
-                level -= free
-                cut += taken[at] - free
-            self.levels.append(level)
-        self.lasting = list(accumulate(reversed(self.levels), min))[::-1]
-        self.fresh = True
 
 
 class Money:
@@ -166,21 +69,26 @@ class Place:
         self.rises = Profile()
         """What nodes have gained by an instant, each for itself: what others lose does not count against it."""
         self.views: dict[tuple[Micros, int, Selector], View] = {}
-        self.changes: dict[str, int] = {}
-        """Nodes that ever changed, the latest last, and the number of their last change."""
+        self.changes: dict[str, list[tuple[int, Span]]] = {}
+        """Nodes that ever changed, the latest last, with the numbers of their last changes, and what they changed."""
         self.version = 0
 
-    def change(self, name: str) -> None:
+    def change(self, name: str, span: Span) -> None:
         self.version += 1
-        self.changes.pop(name, None)
-        self.changes[name] = self.version
+        changes = self.changes.pop(name, [])
+        if len(changes) == CHANGES_MAX:
+            changes[:2] = [(changes[1][0], both(changes[0][1], changes[1][1]))]
+        changes.append((self.version, span))
+        self.changes[name] = changes
 
     def bring_up(self, view: View) -> View:
         """Let a view show what changed since it was read last."""
-        for name in reversed(self.changes):
-            if self.changes[name] <= view.version:
+        for name, changes in reversed(self.changes.items()):
+            if changes[-1][0] <= view.version:
                 break
-            view.stale.add(name)
+            for version, span in changes:
+                if version > view.version:
+                    view.look_at((name,), span)
         view.version = self.version
         return view.refresh()
 
@@ -230,7 +138,7 @@ class Horizon:
         self._fund_ends: dict[FundKey, Instant] = {}
         self._due: list[tuple[Instant, str]] = []
         self._places: dict[tuple[str, Location], Place] = {}
-        self._stale: dict[str, None] = {}
+        self._stale: dict[str, Span] = {}
 
     # -- leases --
 
@@ -405,11 +313,9 @@ class Horizon:
         self.claims[run] = Claim(flavor, plan, period, cuts)
         self.claimed[flavor] = self.claimed.get(flavor, 0) + 1
         for share in plan.shares:
-            line = self.line(share.node)
-            line.claims[run] = (plan.start, plan.until, share.gpus)
+            span = self.line(share.node).claim(run, plan.start, plan.until, share.gpus, cuts=cuts)
             self.claimed_nodes[share.node] = None
-            (line.cutting.add if cuts else line.cutting.discard)(run)
-            self.touch(share.node)
+            self._touch(share.node, span)
         self._promise(plan, period, -1)
 
     def retract(self, run: str) -> Claim | None:
@@ -419,11 +325,10 @@ class Horizon:
         self.claimed[claim.flavor] -= 1
         for share in claim.plan.shares:
             line = self.line(share.node)
-            line.claims.pop(run, None)
-            line.cutting.discard(run)
+            span = line.unclaim(run)
             if not line.claims:
                 self.claimed_nodes.pop(share.node, None)
-            self.touch(share.node)
+            self._touch(share.node, span)
         self._promise(claim.plan, claim.period, 1)
         return claim
 
@@ -448,9 +353,15 @@ class Horizon:
 
     def touch(self, node: str) -> None:
         """Something on a node changed, or the node itself."""
-        line = self.line(node)
-        line.base, line.fresh = self._free(node), False
-        self._stale[node] = None
+        self.line(node).fresh = False
+        self._touch(node, ALWAYS)
+
+    def _touch(self, node: str, span: Span) -> None:
+        line, free = self.line(node), self._free(node)
+        if line.base != free:
+            line.base, span = free, ALWAYS
+            line.fresh = line.fresh and not line.cutting
+        self._stale[node] = both(self._stale.get(node), span)
 
     def _free(self, node: str) -> int:
         row = self.topology.rows.get(node)
@@ -519,7 +430,7 @@ class Horizon:
         if found is None:
             if window == INSTANT:
                 found = self.exactly(place, INSTANT, pod, selector)
-                found.stale.update(name for rows in place.rows.values() for name in rows)
+                found.look_at(name for rows in place.rows.values() for name in rows)
             else:
                 claimed = (share.node for claim in self.claims.values() for share in claim.plan.shares)
                 found = self.view(place, INSTANT, pod, selector).derive(window, claimed)
@@ -538,31 +449,35 @@ class Horizon:
         shown = None if line is None else line.shown
         if shown is None or self._places[shown.where[:2]] is not place or not matches(selector, shown.labels):
             return None
-        return shown.where[2], shown.read
+        return shown.where[2], shown.free.read()
 
     def _refresh(self) -> None:
-        for name in self._stale:
-            self._reread(name)
-        self._stale.clear()
+        if self._stale:
+            stale, self._stale = self._stale, {}
+            for name, span in stale.items():
+                self._reread(name, span)
 
-    def _reread(self, name: str) -> None:
+    def _reread(self, name: str, span: Span) -> None:
         line, row = self.line(name), self.topology.rows.get(name)
-        old, new = line.shown, None
-        if row is not None and row.site is not None:
-            site = row.site
-            new = Shown((site.flavor, site.location, site.fabric), row.labels, line.free() if row.open else NEVER_FREE)
-            self._place(new.where).rows.setdefault(site.fabric, {})[name] = row
-        elif row is None and not line.releases and not line.claims:
+        if row is None and not line.releases and not line.claims:
             del self.lines[name]
-        if new == old:
+        shown, where = line.shown, None
+        if row is not None and row.site is not None:
+            where = (row.site.flavor, row.site.location, row.site.fabric)
+            self._place(where).rows.setdefault(row.site.fabric, {})[name] = row
+        if shown is not None and shown.where != where:
+            self._forget(name, shown.where)
+            self._show(name, shown.where, [(at, -step) for at, step in rises(0, shown.free.read())], ALWAYS)
+            shown = line.shown = None
+        if where is None or row is None:
             return
-        line.shown = new
-        if old is not None and (new is None or new.where != old.where):
-            self._forget(name, old.where)
-            self._show(name, old.where, [(at, -step) for at, step in old.gains()])
-            old = None
-        if new is not None:
-            self._show(name, new.where, differ(new.gains(), () if old is None else old.gains()))
+        is_other = shown is None or shown.labels != row.labels
+        if shown is None or is_other:
+            shown = line.shown = Shown(where, row.labels, Trace() if shown is None else shown.free)
+            span = ALWAYS
+        before, old, new = shown.free.put(*span, *(line.free(span) if row.open else part(NEVER_FREE, span)))
+        if is_other or old != new:
+            self._show(name, where, differ(rises(before, new), rises(before, old)), span)
 
     def _forget(self, name: str, where: Domain) -> None:
         rows = self._place(where).rows
@@ -577,8 +492,8 @@ class Horizon:
             place = self._places[key] = Place(where[1])
         return place
 
-    def _show(self, name: str, where: Domain, gains: Iterable[tuple[Instant, int]]) -> None:
+    def _show(self, name: str, where: Domain, gains: Iterable[tuple[Instant, int]], span: Span) -> None:
         place = self._place(where)
         for at, step in gains:
             place.rises.add(at, step)
-        place.change(name)
+        place.change(name, span)

@@ -103,14 +103,22 @@ class Profile:
     def steps(self) -> Iterator[tuple[Instant, int]]:
         return (step for block in self._blocks for step in zip(block.times, block.steps, strict=True))
 
-    def read(self) -> Iterator[tuple[Instant, int]]:
-        """The instants at which the level changes, and the level from each on."""
-        before = 0
-        for block in self._blocks:
+    def part(self, begin: Instant, end: Instant) -> Iterator[tuple[Instant, int]]:
+        """The level at the begin of a span, and at each instant within at which it changes."""
+        if not self._blocks:
+            yield begin, 0
+            return
+        place, index, before = self._find(begin)
+        yield begin, before + (self._blocks[place].read().levels[index - 1] if index else 0)
+        for block in self._blocks[place:]:
             block.read()
-            for at, level in zip(block.times, block.levels, strict=True):
+            last = bisect_left(block.times, end, index)
+            for at, level in zip(block.times[index:last], block.levels[index:last], strict=True):
                 yield at, before + level
+            if last < len(block.times):
+                return
             before += block.total
+            index = 0
 
     def level(self, at: Instant) -> int:
         """The level of an instant."""

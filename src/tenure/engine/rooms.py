@@ -14,17 +14,14 @@ Everything is brought up to date when it is read, for the nodes that changed sin
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, groupby
 
 from tenure.engine.levels import Profile
+from tenure.engine.traces import ALWAYS, Read, Span, Steps, Trace, both, part
 from tenure.units import DAY, FOREVER, HOUR, MINUTE, Instant, Micros
-
-Steps = list[tuple[Instant, int]]
-Read = tuple[list[Instant], list[int]]
-"""The instants at which a level changes, and the level from each on."""
 
 INSTANT: Micros = 1
 WINDOWS: tuple[Micros, ...] = (
@@ -52,7 +49,10 @@ def lasting(read: Read, window: Micros) -> Read:
         return read
     if window >= FOREVER:
         return _for_ever(times, levels)
-    falls = [max(0, at - window + 1) for at, was, is_ in zip(times[1:], levels, levels[1:], strict=False) if is_ < was]
+    begin = times[0]
+    falls = [
+        max(begin, at - window + 1) for at, was, is_ in zip(times[1:], levels, levels[1:], strict=False) if is_ < was
+    ]
     if not falls:
         return read
     out_times: list[Instant] = []
@@ -85,16 +85,6 @@ def _for_ever(times: list[Instant], levels: list[int]) -> Read:
             out_times.append(times[index])
             out.append(lowest)
     return out_times[::-1], out[::-1]
-
-
-def differ(new: Iterable[tuple[Instant, int]], old: Iterable[tuple[Instant, int]]) -> Iterator[tuple[Instant, int]]:
-    """The steps that lead from one sum of steps to another."""
-    steps = dict(new)
-    for at, step in old:
-        left = steps.pop(at, 0) - step
-        if left:
-            yield at, left
-    yield from steps.items()
 
 
 class Sums:
@@ -196,86 +186,90 @@ class View:
         self.window = window
         self.pod = pod
         self.sums = Sums()
-        self.stale: set[str] = set()
         self.version = 0
         """Up to which change of its place it was read."""
         self.firsts: dict[str, dict[str, Instant]] = {}
         """By domain: when each of its nodes will have something for the first time."""
+        self._stale: dict[str, Span] = {}
         self._look = look
-        self._shown: dict[str, tuple[str, Steps]] = {}
+        self._shown: dict[str, tuple[str, Trace]] = {}
         self._counts: dict[tuple[int, int], Counts] = {}
 
     def derive(self, window: Micros, falling: Iterable[str]) -> View:
         """The same for a window, from a view of instants: only nodes that will have less some day look otherwise."""
         other = View(window, self.pod, self._look)
-        other.sums, other._shown = self.sums.copy(), dict(self._shown)
+        other.sums = self.sums.copy()
+        other._shown = {name: (fabric, trace.copy()) for name, (fabric, trace) in self._shown.items()}
         other.firsts = {fabric: dict(nodes) for fabric, nodes in self.firsts.items()}
-        other.stale.update(falling)
+        other.look_at(falling)
         other.version = self.version
         return other
 
+    def look_at(self, names: Iterable[str], span: Span = ALWAYS) -> None:
+        """Some nodes may look otherwise, in a span."""
+        for name in names:
+            self._stale[name] = both(self._stale.get(name), span)
+
     def refresh(self) -> View:
-        if self.stale:
-            names, self.stale = self.stale, set()
+        if self._stale:
+            names, self._stale = self._stale, {}
             if self._shown:
-                for name in names:
-                    self._reread(name)
+                for name, span in names.items():
+                    self._reread(name, span)
             else:
                 self._read_all(names)
         return self
 
-    def _reread(self, name: str) -> None:
-        old, new = self._forget(name), self._seen(name)
-        if new is not None:
-            self._keep(name, *new)
-        if new is not None and old is not None and new[0] == old[0]:
-            if new[1] != old[1] or self.pod > 1:  # counts look at single GPUs as well
-                self._step(new[0], list(differ(new[1], old[1])))
+    def _reread(self, name: str, span: Span) -> None:
+        found, shown = self._look(name), self._shown.get(name)
+        if shown is not None and (found is None or found[0] != shown[0]):
+            del self._shown[name]
+            self.firsts.get(shown[0], {}).pop(name, None)
+            self._step(shown[0], [(at, -step) for at, step in shown[1].steps()], ALWAYS)
+            shown = None
+        if found is None:
             return
-        if old is not None:
-            self._step(old[0], [(at, -step) for at, step in old[1]])
-        if new is not None:
-            self._step(*new)
+        fabric, read = found
+        if shown is None:
+            shown, span = (fabric, Trace()), ALWAYS
+        span = max(0, span[0] - self.window + 1), span[1]
+        steps, changed = shown[1].replace(*span, *self._lasting(read, span))
+        self._keep(name, *shown)
+        if steps or self.pod > 1:  # counts look at single GPUs as well
+            self._step(fabric, steps, span if self.pod > 1 else changed)
 
-    def _keep(self, name: str, fabric: str, steps: Steps) -> None:
-        self._shown[name] = (fabric, steps)
-        if steps:
-            self.firsts.setdefault(fabric, {})[name] = steps[0][0]
+    def _keep(self, name: str, fabric: str, trace: Trace) -> None:
+        self._shown[name] = (fabric, trace)
+        if trace.times:
+            self.firsts.setdefault(fabric, {})[name] = trace.times[0]
+        else:
+            self.firsts.get(fabric, {}).pop(name, None)
 
-    def _forget(self, name: str) -> tuple[str, Steps] | None:
-        old = self._shown.pop(name, None)
-        if old is not None:
-            self.firsts.get(old[0], {}).pop(name, None)
-        return old
-
-    def _step(self, fabric: str, steps: Steps) -> None:
+    def _step(self, fabric: str, steps: Steps, span: Span) -> None:
         self.sums.add(fabric, steps)
         for counts in self._counts.values():
-            counts.stale.add(fabric)
+            counts.look_at(fabric, span)
 
-    def _read_all(self, names: set[str]) -> None:
+    def _read_all(self, names: Iterable[str]) -> None:
         steps: dict[str, Steps] = {}
         for name in sorted(names):
-            seen = self._seen(name)
-            if seen is not None:
-                self._keep(name, *seen)
-                steps.setdefault(seen[0], []).extend(seen[1])
+            found = self._look(name)
+            if found is not None:
+                fabric, read = found
+                trace = Trace()
+                steps.setdefault(fabric, []).extend(trace.replace(*ALWAYS, *self._lasting(read, ALWAYS))[0])
+                self._keep(name, fabric, trace)
         self.sums.lay(steps)
         for counts in self._counts.values():
-            counts.stale.update(steps)
+            for fabric in steps:
+                counts.look_at(fabric, ALWAYS)
 
-    def _seen(self, name: str) -> tuple[str, Steps] | None:
-        found = self._look(name)
-        if found is None:
-            return None
-        fabric, read = found
-        pod, was, steps = self.pod, 0, []
-        for at, level in zip(*lasting(read, self.window), strict=True):
-            whole = level // pod * pod
-            if whole != was:
-                steps.append((at, whole - was))
-                was = whole
-        return fabric, steps
+    def _lasting(self, read: Read, span: Span) -> Read:
+        """The least of a level within each window that begins in a span, in whole pods."""
+        begin, end = span
+        times, levels = lasting(part(read, (begin, end + self.window - 1)), self.window)
+        last, pod = bisect_left(times, end), self.pod
+        return times[:last], levels[:last] if pod == 1 else [level // pod * pod for level in levels[:last]]
 
     def counts(self, unit: int, whole: int, free: View) -> Counts:
         """How many groups of a size could find a place; ``free`` is this view for pods of one GPU."""
@@ -293,41 +287,46 @@ class Counts:
 
     def __init__(self, pods: View, unit: int, whole: int) -> None:
         self.sums = Sums()
-        self.stale: set[str] = set(pods.sums.domains)
+        self._stale: dict[str, Span] = dict.fromkeys(pods.sums.domains, ALWAYS)
         self._pods, self._unit, self._whole = pods, unit, whole
-        self._shown: dict[str, Steps] = {}
+        self._shown: dict[str, Trace] = {}
+
+    def look_at(self, fabric: str, span: Span) -> None:
+        """A domain may look otherwise, in a span."""
+        self._stale[fabric] = both(self._stale.get(fabric), span)
 
     def refresh(self, free: View) -> Counts:
-        if self.stale:
-            stale, self.stale = self.stale, set()
-            new = {fabric: self._steps(fabric, free) for fabric in stale}
-            if self._shown:
-                for fabric, steps in new.items():
-                    self.sums.add(fabric, list(differ(steps, self._shown.get(fabric, ()))))
+        if self._stale:
+            stale, self._stale = self._stale, {}
+            steps = {fabric: self._reread(fabric, span, free) for fabric, span in stale.items()}
+            if self.sums.domains:
+                for fabric, some in steps.items():
+                    self.sums.add(fabric, some)
             else:
-                self.sums.lay(new)
-            self._shown.update(new)
+                self.sums.lay(steps)
         return self
 
-    def _steps(self, fabric: str, free: View) -> Steps:
-        unit, whole, was = self._unit, self._whole, 0
-        steps: Steps = []
-        for at, pods, gpus in _both(self._pods.sums.domains[fabric], free.sums.domains[fabric]):
-            count = min(pods // unit, gpus // whole)
-            if count != was:
-                steps.append((at, count - was))
-                was = count
-        return steps
+    def _reread(self, fabric: str, span: Span, free: View) -> Steps:
+        shown = self._shown.get(fabric)
+        if shown is None:
+            shown, span = self._shown.setdefault(fabric, Trace()), ALWAYS
+        unit, whole = self._unit, self._whole
+        times: list[Instant] = []
+        counts: list[int] = []
+        for at, pods, gpus in _both(self._pods.sums.domains[fabric], free.sums.domains[fabric], span):
+            times.append(at)
+            counts.append(min(pods // unit, gpus // whole))
+        return shown.replace(*span, times, counts)[0]
 
 
-def _both(one: Profile, other: Profile) -> Iterator[tuple[Instant, int, int]]:
-    """Two levels side by side."""
+def _both(one: Profile, other: Profile, span: Span) -> Iterator[tuple[Instant, int, int]]:
+    """Two levels side by side, in a span."""
     if one is other:
-        yield from ((at, level, level) for at, level in one.read())
+        yield from ((at, level, level) for at, level in one.part(*span))
         return
     levels = [0, 0]
     changes = sorted(
-        chain(((at, 0, level) for at, level in one.read()), ((at, 1, level) for at, level in other.read()))
+        chain(((at, 0, level) for at, level in one.part(*span)), ((at, 1, level) for at, level in other.part(*span)))
     )
     for at, some in groupby(changes, key=lambda change: change[0]):
         for _, which, level in some:

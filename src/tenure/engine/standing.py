@@ -12,8 +12,8 @@ from __future__ import annotations
 from tenure.engine.cover import Candidate, Purse
 from tenure.engine.forecast import Search
 from tenure.engine.future import Ahead
-from tenure.engine.horizon import Line
 from tenure.engine.levels import Profile
+from tenure.engine.lines import Line
 from tenure.engine.news import Known, Rank, claims
 from tenure.engine.plan import place_of
 from tenure.engine.rooms import INSTANT
