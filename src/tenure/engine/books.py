@@ -63,7 +63,11 @@ class Meter:
 
 
 class Commitments:
-    """What claims with a declared end may still use."""
+    """What claims with a declared end may still use.
+
+    Ends that nobody claims any more are forgotten at once, also where nobody ever asks (an envelope without a limit of
+    hours): what is kept grows with what is open, and not with what ever was.
+    """
 
     __slots__ = ("_ends", "_heap", "_past", "_until", "gpus")
 
@@ -87,13 +91,20 @@ class Commitments:
         if until <= self._past:
             return
         self._ends[until] -= gpus
+        if not self._ends[until]:
+            self._forget(until)
         self.gpus -= gpus
         self._until -= gpus * until
+
+    def _forget(self, until: Instant) -> None:
+        del self._ends[until]
+        if len(self._heap) > 2 * len(self._ends) + 64:
+            self._heap = sorted(self._ends)
 
     def ahead(self, now: Instant) -> GpuMicros:
         while self._heap and self._heap[0] <= now:
             self._past = heappop(self._heap)
-            gpus = self._ends.pop(self._past)
+            gpus = self._ends.pop(self._past, 0)
             self.gpus -= gpus
             self._until -= gpus * self._past
         return self._until - self.gpus * now
