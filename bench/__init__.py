@@ -4,9 +4,12 @@ Seconds say more about the machine than about the code, and the machine is share
 things that are measured in turns (A B A B ...) and judges the median of the ratios of neighbours: what slows
 the machine for a while slows both. Work counters stand beside the seconds; they do not swing at all.
 
-    python -m bench                 everything that is promised; exit status 1 if a promise is broken
+    python -m bench                 everything; exit status 1 if a promise is broken or a number is worse than before
     python -m bench --quick         the same with 100,000 instead of 1,000,000
-    python -m bench --only history  one promise
+    python -m bench --only history  one of them
+    python -m bench --counters      only what is counted, in seconds: part of make test
+    python -m bench --list          every promise of the issues, and what measures it
+    python -m bench --accept NAME   what was measured last is what is expected from now on (bench/ranges.json)
 
 The table, ``bench/results.json`` (of each benchmark the last run at full scale) and ``docs/performance.md`` (written
 with ``--docs``) show the same numbers, each with the commit that was measured.

@@ -1,21 +1,35 @@
 """Counting work instead of seconds: how often the steps that could grow with the fleet are taken.
 
-Seconds swing on a shared machine, counts do not. Each counter is a method that every search, every change of an index
-or every price goes through; it is replaced by one that counts, for as long as the block lasts.
+Seconds swing on a shared machine, counts do not. There are two kinds:
+
+*Steps*: each counter is a method that every search, every change of an index or every price goes through; it is
+replaced by one that counts, for as long as the block lasts.
 
     with counting() as work:
         home.handle(...)
     work["Buckets.move"]
+
+*Lines*: every line of Tenure's own code that is executed, whatever it is called. A scan that comes back somewhere
+shows here even if it goes through none of those methods. It costs some twenty times the time; what is done inside C
+(sorting, hashing, JSON) is in neither, and is counted by callgrind (``instructions``).
+
+    with lines() as seen:
+        home.handle(...)
+    seen.count
 """
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
+import tenure
 from tenure.engine.buckets import Buckets
 from tenure.engine.cover import Purse
 from tenure.engine.meters import Meter
@@ -70,6 +84,37 @@ def _counted(owner: type, name: str, work: Work) -> Iterator[None]:
         yield
     finally:
         setattr(owner, name, plain)
+
+
+class Lines:
+    """How many lines were executed."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+_SOURCE = str(Path(tenure.__file__).parent)
+
+
+@contextmanager
+def lines() -> Iterator[Lines]:
+    """Count lines of Tenure's code that this thread executes. A debugger or a coverage tool stands aside meanwhile."""
+    seen = Lines()
+
+    def line(frame: FrameType, event: str, _: Any) -> Any:
+        if event == "line":
+            seen.count += 1
+        return line
+
+    def call(frame: FrameType, event: str, _: Any) -> Any:
+        return line if frame.f_code.co_filename.startswith(_SOURCE) else None
+
+    before = sys.gettrace()
+    sys.settrace(call)
+    try:
+        yield seen
+    finally:
+        sys.settrace(before)
 
 
 def growth(small: Work, large: Work) -> float:

@@ -17,7 +17,7 @@ from tenure.api.core import Namespace, Node, NodeStatus
 from tenure.api.meta import OWNER_ANNOTATION, ObjectMeta
 from tenure.api.policy import Policy
 from tenure.api.run import Locality, Malleable, Resources, Run, RunSpec, Runtime
-from tenure.engine import Apply, Report, SetPolicy, Sighting, State, step
+from tenure.engine import Apply, Delete, Report, SetPolicy, Sighting, State, step
 from tenure.shell.home import Home
 from tenure.shell.store import MemoryStore
 from tenure.units import SECOND, Instant
@@ -75,6 +75,10 @@ class Crowd:
             one = self.state.reservations.get(f"{NAMESPACE}/{run.metadata.name}")
             promised = None if one is None else one.plan.start
             assert promised is not None, f"{run.metadata.name} is promised a start"
+
+    def take_back(self, name: str) -> None:
+        """Delete a run that waits."""
+        step(self.state, Delete("Run", name, NAMESPACE), now=self.now)
 
     def open_node(self, index: int, *, is_open: bool) -> Node:
         node = self.nodes[index]

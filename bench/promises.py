@@ -1,15 +1,20 @@
-"""All promises, by name, in the order in which they are measured and shown."""
+"""All benchmarks, by name, in the order in which they are measured and shown; every promise with what measures it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Protocol
 
+from msgspec import Struct
+
 from bench import (
     admission,
     commits,
+    counted,
     earliest,
     exact,
+    flood,
+    growth,
     history,
     instructions,
     mix,
@@ -57,7 +62,68 @@ BENCHES: dict[str, Bench] = {
         kube_memory,
         kube_listing,
         kube_queue,
+        flood,
+        growth,
+        counted,
+        instructions,
     )
 }
-ALL: dict[str, Bench] = BENCHES | {instructions.NAME: instructions}
-"""With what is measured only when asked for."""
+ALL = BENCHES
+
+
+class Promised(Struct, frozen=True):
+    """A number that an issue promises, and the command that shows whether it holds."""
+
+    issue: int
+    says: str
+    by: str
+    """A benchmark; or, with a blank in it, a command."""
+
+    @property
+    def command(self) -> str:
+        return self.by if " " in self.by else f"python -m bench --only {self.by}"
+
+
+PROMISED: tuple[Promised, ...] = (
+    Promised(2, "an admission at 1,000,000 GPUs at most 2.5x of one at 1,000", "admission"),
+    Promised(2, "at 100,000 GPUs at least 200x faster than a scan, placements identical", "scan"),
+    Promised(2, "1,000,000 closed leases change admission, headroom, usage at most 1.2x", "history"),
+    Promised(2, "incremental usage equals a fold from scratch, exactly", "exact"),
+    Promised(2, "group commit at least 10x one commit per lease", "commits"),
+    Promised(2, "a command's first byte within 150 ms (issue 5 again)", "startup"),
+    Promised(2, "hostile input refused within 100 ms", "refusals"),
+    Promised(3, "earliest start at 100,000 leases and 1,000 reservations at most 2x of 1,000 and 10", "earliest"),
+    Promised(3, "earliest start equal to brute force on every random small case",
+             "python -m pytest tests/engine/test_forecast.py"),
+    Promised(3, "re-forecasting 10,000 waiting runs at most 12x of 1,000", "reforecast"),
+    Promised(3, "resolver: exponent at most 1.15 in its scope, not with the fleet", "resolver"),
+    Promised(3, "mix of two traces: at most 0.45x FIFO, 1.25x EASY, nothing missed, 60 s", "mix"),
+    Promised(4, "1,000 runs on 1,250 nodes at most 1.5x a bare client; pods + leases + 3 writes", "kube-admit"),
+    Promised(4, "one run of 1,024 GPUs: p50 at most 2x the bare client", "kube-gang"),
+    Promised(4, "operator at most 1 GiB, first decision within 30 s", "kube-memory"),
+    Promised(4, "10,000 runs queued: decisions stay fast, nobody is starved", "kube-queue"),
+    Promised(5, "`kubectl runs list` at most 2x `kubectl get`", "kube-list"),
+    Promised(6, "behind 100,000 pending runs others' p99 decision at most 2x", "flood"),
+    Promised(6, "metric series stay bounded; 24 virtual hours with flat memory", "flood"),
+    Promised(6, "work counters and instruction counts within their ranges", "counted"),
+    Promised(6, "instruction counts (callgrind)", "instructions"),
+    Promised(6, "cost against fleet size, ledger size, backlog", "growth"),
+    Promised(6, "1,000 seeds x 48 virtual hours within 5 minutes", "python -m proof sim"),
+    Promised(6, "10,000 crash schedules, 0 violations", "python -m proof crashes"),
+    Promised(6, "at least 95 % of planted bugs caught", "python -m proof mutants"),
+    Promised(6, "5,000 damaged images: the acknowledged prefix or a refusal", "python -m proof damage"),
+    Promised(6, "24 classes x 50 hostile manifests on three ways in", "python -m proof hostile"),
+    Promised(6, "a small world: at least 1,000,000 distinct states", "python -m proof scope"),
+)  # fmt: skip
+"""Every number of the issues' "must hold"; a benchmark that is not in this list keeps no promise."""
+
+
+def listed() -> str:
+    """
+    >>> listed().splitlines()[1]
+    '2      an admission at 1,000,000 GPUs at most 2.5x of one at 1,000                              admission'
+    """
+    wide = max(len(one.says) for one in PROMISED)
+    lines = [f"issue  {'promise':<{wide}}  measured by"]
+    lines += [f"{one.issue:<5}  {one.says:<{wide}}  {one.by}" for one in PROMISED]
+    return "\n".join([*lines, "", "`python -m bench --only NAME` measures one; commands are to be run as they stand."])

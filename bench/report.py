@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
@@ -13,10 +13,14 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from bench import growth, plots
 from bench.promises import ALL
+from bench.ranges import Judged
 from bench.result import Row, Scale, number
 
 ROOT = Path(__file__).resolve().parents[1]
+PLOTS = "performance"
+"""The folder of the pictures, beside the page."""
 
 
 class Machine(Struct, frozen=True):
@@ -73,30 +77,37 @@ def this_machine() -> Machine:
 # --- for people -----------------------------------------------------------------------------------------------------
 
 
-def table(rows: Iterable[Row]) -> str:
-    """One line for each row, under the name of its promise.
+def table(rows: Iterable[Row], judge: Callable[[Row], tuple[str, Judged]] | None = None) -> str:
+    """One line for each row, under the name of its promise; ``judge`` tells a row's range and where it stands in it.
 
     >>> print(table([Row(bench="commits", what="leases in a second", measured=110.2, goal=10, sense="at least")]))
-                                                 goal           measured  ok
+                                                 goal           measured  of goal  ok
     commits
-      leases in a second               at least 10 x              110 x  yes
+      leases in a second               at least 10 x              110 x     11.0  yes
     """
     rows = list(rows)
     wide = max([30, *(len(row.what) for row in rows)])
-    lines = [f"{'':{wide}}  {'goal':>16}  {'measured':>17}  ok"]
+    lines = [f"{'':{wide}}  {'goal':>16}  {'measured':>17}  of goal  ok{'   range' if judge else ''}"]
     for bench, its in groupby(rows, key=lambda row: row.bench):
         lines.append(bench)
         for row in its:
             verdict = "" if row.goal is None else "yes" if row.ok else "NO"
-            lines.append(f"  {row.what:{wide}} {row.promised:>16} {row.found:>17}  {verdict}".rstrip())
+            part = "" if row.ratio is None else number(row.ratio)
+            known, stands = judge(row) if judge else ("", "inside")
+            note = f"{known} {_STANDS[stands]}".strip()
+            lines.append(
+                f"  {row.what:{wide}} {row.promised:>16} {row.found:>17} {part:>8}  {verdict:<3}  {note}".rstrip()
+            )
     return "\n".join(lines)
 
 
-def summary(results: Results) -> str:
-    promises = sum(row.goal is not None for row in results.rows)
-    if not results.broken:
-        return f"All {promises} promises hold."
-    return f"{len(results.broken)} of {promises} promises are broken."
+_STANDS: dict[Judged, str] = {
+    "inside": "",
+    "better": "better",
+    "worse": "WORSE",
+    "new": "(no range yet)",
+    "elsewhere": "(of another machine)",
+}
 
 
 # --- for programs ---------------------------------------------------------------------------------------------------
@@ -121,9 +132,10 @@ _PAGE = """# What it costs
 <!-- Written by `make bench ARGS=--docs`. Do not edit. -->
 
 Tenure promises how costs grow, not how many seconds something takes: a number with an x compares two things that were
-measured in turns within one run. `make bench` measures all of it again and fails if a promise is broken; how each is
+measured in turns within one run. `make bench` measures all of it again and fails if a promise is broken, or if a number
+is worse than the range in which it was before (`bench/ranges.json`, with what each was taken from); how each is
 measured is told at the top of its module in `bench/`. A load above the number of cores disturbs wall clocks, and
-processor time hardly.
+processor time hardly; what is counted (steps, lines, instructions) is the same whatever else the machine does.
 
 """
 
@@ -132,14 +144,29 @@ _WHERE = "Measured {at} at commit {commit}: Python {python} on {system}, {cores}
 
 def page(results: Results) -> str:
     """``docs/performance.md``."""
-    out = [_PAGE]
+    out = [_PAGE, *_plots(results)]
     for bench, its in results.benches.items():
         out.append(f"## {bench.capitalize()}\n\n{_promise(bench)}\n\n")
         out.append(_WHERE.format(**msgspec.structs.asdict(its.machine)))
-        out.append("| what | goal | measured | |\n|---|---:|---:|---|\n")
-        out.extend(f"| {row.what} | {row.promised} | {row.found} | {_figures(row)} |\n" for row in its.rows)
+        out.append("| what | goal | measured | of goal | |\n|---|---:|---:|---:|---|\n")
+        out.extend(
+            f"| {row.what} | {row.promised} | {row.found} | {'' if row.ratio is None else number(row.ratio)} "
+            f"| {_figures(row)} |\n"
+            for row in its.rows
+        )
         out.append("\n")
     return "".join(out).rstrip() + "\n"
+
+
+def _plots(results: Results) -> Iterable[str]:
+    """The pictures of how costs grow, if that was measured."""
+    its = results.benches.get(growth.NAME)
+    curves = plots.curves(its.rows) if its is not None else []
+    if its is None or not curves:
+        return
+    yield "## How costs grow\n\n"
+    for curve in curves:
+        yield f"![{curve.title}]({PLOTS}/{curve.axis}.svg)\n\n{plots.caption(curve)}\n\n"
 
 
 def _promise(bench: str) -> str:

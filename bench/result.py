@@ -1,13 +1,17 @@
 """What a benchmark says: rows of one table, and whether each keeps its promise.
 
-A row with a goal is a promise; a row without one is told beside it, because it explains the others.
+A row with a goal is a promise; a row without one is told beside it, because it explains the others. Both are compared
+with what was measured before (``ranges``).
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal
 
 from msgspec import Struct
+
+_COUNTED = re.compile(r",? (?:of|behind) [\d,]+(?: runs)?(?=,|$)")
 
 
 class Row(Struct, frozen=True, kw_only=True):
@@ -21,8 +25,24 @@ class Row(Struct, frozen=True, kw_only=True):
     """``x``: how many times; otherwise what the number counts."""
     goal: float | None = None
     sense: Literal["at most", "at least"] = "at most"
+    steady: bool = False
+    """Counted, not timed: the same on every machine, so that a few percent more are news."""
     detail: dict[str, Any] = {}
     """Absolute figures and work counters behind the number; they may differ from machine to machine."""
+
+    @property
+    def key(self) -> str:
+        """The row's name without what differs from run to run.
+
+        >>> Row(bench="mix", what="entries without a violation, of 15,710", measured=100.0).key
+        'entries without a violation'
+        """
+        return _COUNTED.sub("", self.what)
+
+    @property
+    def ratio(self) -> float | None:
+        """What was measured, as a part of what was promised."""
+        return self.measured / self.goal if self.goal else None
 
     @property
     def ok(self) -> bool:

@@ -51,7 +51,11 @@ class Meter:
 
 
 class Commitments:
-    """What claims with a declared end may still use."""
+    """What claims with a declared end may still use.
+
+    Ends that nobody claims any more are forgotten at once, also where nobody ever asks (an envelope without a limit of
+    hours): what is kept grows with what is open, and not with what ever was.
+    """
 
     __slots__ = ("_ends", "_heap", "_latest", "_past", "_until", "gpus")
 
@@ -79,9 +83,14 @@ class Commitments:
             return
         self._ends[until] -= gpus
         if not self._ends[until]:
-            del self._ends[until]
+            self._forget(until)
         self.gpus -= gpus
         self._until -= gpus * until
+
+    def _forget(self, until: Instant) -> None:
+        del self._ends[until]
+        if len(self._heap) + len(self._latest) > 4 * len(self._ends) + 64:
+            self._heap, self._latest = sorted(self._ends), sorted(-end for end in self._ends)
 
     def first(self) -> Instant:
         """The first end that is ahead; FOREVER if there is none."""

@@ -41,11 +41,13 @@ class PodRow:
 class RunRow:
     """A Run with its life, its open leases, its pods, and what it has used so far by (class, payer)."""
 
-    __slots__ = ("counters", "demand", "leases", "life", "meters", "order", "pods", "run")
+    __slots__ = ("counters", "demand", "key", "leases", "life", "meters", "name", "namespace", "order", "pods", "run")
 
     def __init__(self, run: Run, life: Life) -> None:
         created = run.metadata.creation_timestamp
         self.run = run
+        self.namespace, self.name = run.metadata.namespace, run.metadata.name
+        self.key = f"{self.namespace}/{self.name}"
         self.life = life
         self.demand = compile_demand(run)
         self.counters = Counters()
@@ -53,18 +55,6 @@ class RunRow:
         self.pods: dict[str, PodRow] = {}
         self.meters: dict[tuple[str, str], Meter] = {}
         self.order: QueueKey = (parse_time(created) if created else 0, self.namespace, self.name)
-
-    @property
-    def key(self) -> str:
-        return f"{self.namespace}/{self.name}"
-
-    @property
-    def namespace(self) -> str:
-        return self.run.metadata.namespace
-
-    @property
-    def name(self) -> str:
-        return self.run.metadata.name
 
     def overstays(self, now: Instant) -> bool:
         """Whether it started past others, and said it would be gone by now. What it took to bind its pods is not its
@@ -104,6 +94,13 @@ class Queue:
 
     def waits(self, flavor: str) -> bool:
         return flavor in self._rows
+
+    def count(self, flavor: str) -> int:
+        return len(self._rows.get(flavor, ()))
+
+    def oldest(self, flavor: str) -> Instant:
+        """When the oldest run that waits for a flavor was submitted; there is one."""
+        return self._rows[flavor][0][0]
 
     def of_owner(self, flavor: str, owner: str) -> list[str]:
         return [f"{namespace}/{name}" for _, namespace, name in self._owners.get((flavor, owner), ())]

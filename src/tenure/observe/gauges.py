@@ -13,7 +13,7 @@ from tenure.engine.groups import desired, width
 from tenure.engine.state import State
 from tenure.engine.topology import slots
 from tenure.observe.table import OTHER, SERIES_MAX, Labels
-from tenure.units import HOUR, LATEST, SECOND, GpuMicros, Instant, Micros
+from tenure.units import HOUR, LATEST, SECOND, GpuMicros, Instant
 
 Sample = tuple[str, Labels, float]
 """(metric, values of its labels, value)"""
@@ -30,13 +30,16 @@ def _reservations(state: State, now: Instant) -> Iterator[Sample]:
     states = Counter(one.state for one in state.reservations.values())
     for name in ("Pending", "Blocked", "Active"):
         yield "reservation_backlog", (name,), states[name]
-    starts: dict[str, list[Micros]] = {}
-    for one in state.reservations.values():
+    starts: dict[str, list[Instant]] = {}
+    for key, one in state.reservations.items():
         if one.plan.start is not None:
-            starts.setdefault(flavor(state.runs[one.run_key].demand.flavor), []).append(max(0, one.plan.start - now))
-    for name, left in sorted(starts.items()):
-        yield "reservation_countdown_seconds", (name, "next"), min(left) / SECOND
-        yield "reservation_countdown_seconds", (name, "last"), max(left) / SECOND
+            starts.setdefault(state.runs[key].demand.flavor, []).append(one.plan.start)
+    shown: dict[str, list[Instant]] = {}
+    for name, some in starts.items():
+        shown.setdefault(flavor(name), []).extend((min(some), max(some)))
+    for name, some in sorted(shown.items()):
+        yield "reservation_countdown_seconds", (name, "next"), max(0, min(some) - now) / SECOND
+        yield "reservation_countdown_seconds", (name, "last"), max(0, max(some) - now) / SECOND
 
 
 def _runs(state: State, now: Instant) -> Iterator[Sample]:
@@ -46,10 +49,9 @@ def _runs(state: State, now: Instant) -> Iterator[Sample]:
     depth = dict.fromkeys(state.topology.flavors(), 0)
     oldest = dict.fromkeys(depth, now)
     for name in state.queue.flavors():
-        keys = state.queue.waiting(name)
         shown = flavor(name)
-        depth[shown] = depth.get(shown, 0) + len(keys)
-        oldest[shown] = min(oldest.get(shown, now), state.runs[keys[0]].order[0])
+        depth[shown] = depth.get(shown, 0) + state.queue.count(name)
+        oldest[shown] = min(oldest.get(shown, now), state.queue.oldest(name))
     for name, count in sorted(depth.items()):
         yield "run_queue_depth", (name,), count
         yield "run_queue_age_seconds", (name,), max(0, now - oldest[name]) / SECOND

@@ -1,0 +1,315 @@
+"""The gate: ranges with provenance, what is counted, what was promised and what measures it, the pictures."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from bench import __main__ as command
+from bench import counted, gate, growth, history, instructions, plots, ranges
+from bench.bed import Bed
+from bench.counters import lines
+from bench.gate import Gate
+from bench.growth import Curve, Point
+from bench.load import batch
+from bench.promises import BENCHES, PROMISED
+from bench.report import Machine, Measured, Results, from_json, page, this_machine
+from bench.result import FULL, TINY, Row
+
+MACHINE = Machine(
+    at="2026-11-15T12:00:00+00:00", commit="c0ffee1", python="3.11.7", system="Linux x", cores=2, load=0.5
+)
+TIMED = Row(bench="admission", what="1,000,000 against 1,000 GPUs: all runs", measured=1.5, goal=2.5)
+STEPS = Row(bench="counted", what="an admission: steps", measured=200.0, unit="steps", steady=True)
+LINES = Row(bench="counted", what="an admission: lines", measured=9000.0, unit="lines", steady=True)
+SECONDS = Row(bench="startup", what="first byte", measured=80.0, unit="ms", goal=150)
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Ranges, results and caches of this test alone."""
+    file = tmp_path / "ranges.json"
+    for name in ("load", "save"):
+        whole = getattr(ranges, name)
+        monkeypatch.setattr(ranges, name, lambda *args, whole=whole: whole(*args, file))
+    monkeypatch.setattr(command, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(command, "RESULTS", tmp_path / "results.json")
+    monkeypatch.setattr(command, "DOCS", tmp_path / "docs" / "performance.md")
+    (tmp_path / "docs").mkdir()
+    return file
+
+
+def results(*rows: Row, machine: Machine = MACHINE) -> Results:
+    benches: dict[str, Measured] = {}
+    for row in rows:
+        benches.setdefault(row.bench, Measured(machine, [])).rows.append(row)
+    return Results(TINY, benches)
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *rows: Row) -> int:
+    """``python -m bench``, which measures this."""
+    monkeypatch.setattr(command, "measure", lambda names, scale: results(*rows).benches)
+    return command.main(["--scale", "tiny"])
+
+
+# --- ranges -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("row", "measured", "judged"),
+    [
+        (TIMED, 1.9, "inside"),  # times swing
+        (TIMED, 2.1, "worse"),  # though the promise still holds
+        (TIMED, 1.0, "better"),
+        (replace(TIMED, sense="at least", goal=1.0), 1.0, "worse"),
+        (STEPS, 205.0, "inside"),
+        (STEPS, 207.0, "worse"),  # what is counted does not swing
+        (STEPS, 190.0, "better"),
+    ],
+)
+def test_a_number_is_judged_by_its_range(row: Row, measured: float, judged: str, file: Path) -> None:
+    gate.accept(results(row))
+    again = results(replace(row, measured=measured))
+    assert Gate(again, ranges.load()).of(again.rows[0])[1] == judged
+    assert Gate(again, ranges.load()).passes is (judged != "worse")
+
+
+def test_a_range_tells_from_which_commit_machine_and_time_it_was_taken(file: Path) -> None:
+    gate.accept(results(TIMED))
+    told = msgspec.json.decode(file.read_bytes())["tiny"]["admission"][TIMED.key]["taken_from"]
+    assert told == [{"measured": 1.5, **msgspec.structs.asdict(MACHINE)}]
+
+
+def test_several_runs_make_a_range_wider_and_are_all_told(file: Path) -> None:
+    gate.accept(results(TIMED))
+    gate.accept(results(replace(TIMED, measured=2.0), machine=replace(MACHINE, commit="c0ffee2")), widen=True)
+    found = ranges.load()["tiny"]["admission"][TIMED.key]
+    assert (found.low, found.high) == (pytest.approx(1.5 / 1.35, rel=1e-3), pytest.approx(2.0 * 1.35, rel=1e-3))
+    assert [one.commit for one in found.taken_from] == ["c0ffee1", "c0ffee2"]
+
+
+def test_to_accept_replaces_what_was_expected_and_forgets_what_is_measured_no_more(file: Path) -> None:
+    gate.accept(results(STEPS, LINES))
+    gate.accept(results(replace(STEPS, measured=100.0)))
+    (found,) = ranges.load()["any"]["counted"].values()
+    assert found.high == 103.0
+
+
+@pytest.mark.parametrize(
+    ("row", "machine", "judged"),
+    [
+        (SECONDS, {"cores": 64}, "elsewhere"),
+        (SECONDS, {"python": "3.12.1"}, "elsewhere"),
+        (LINES, {"python": "3.12.1"}, "elsewhere"),  # another Python counts lines otherwise
+        (LINES, {"cores": 64, "python": "3.11.2"}, "worse"),
+        (STEPS, {"cores": 64, "python": "3.12.1"}, "worse"),
+        (TIMED, {"cores": 64, "python": "3.12.1"}, "worse"),
+    ],
+)
+def test_what_depends_on_the_machine_is_compared_only_with_such_a_machine(
+    row: Row, machine: dict[str, object], judged: str, file: Path
+) -> None:
+    gate.accept(results(row))
+    now = results(replace(row, measured=2 * row.measured), machine=replace(MACHINE, **machine))
+    assert Gate(now, ranges.load()).of(now.rows[0])[1] == judged
+
+
+# --- the command --------------------------------------------------------------------------------------------------
+
+
+def test_a_number_worse_than_its_range_fails_and_the_last_line_says_what_to_do(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gate.accept(results(TIMED, STEPS))
+    assert run(monkeypatch, TIMED, STEPS) == 0
+    assert "Nothing to do." in capsys.readouterr().out
+    assert run(monkeypatch, TIMED, replace(STEPS, measured=400.0)) == 1
+    shown = capsys.readouterr().out.splitlines()
+    assert re.search(r"an admission: steps .* 400 steps .* WORSE", "\n".join(shown))
+    assert "since c0ffee1" in shown[-1]
+    assert "--accept counted" in shown[-1]
+
+
+def test_what_that_line_says_makes_it_pass(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gate.accept(results(STEPS))
+    slower = replace(STEPS, measured=400.0)
+    assert run(monkeypatch, slower) == 1
+    said = re.search(r"`python -m bench (.*?)`", capsys.readouterr().out.splitlines()[-1])
+    assert said is not None
+    assert command.main(said[1].split()) == 0
+    assert "388 to 412" in capsys.readouterr().out
+    assert run(monkeypatch, slower) == 0
+    assert run(monkeypatch, STEPS) == 0, "better is no failure"
+    assert "--accept counted" in capsys.readouterr().out.splitlines()[-1], "but worth taking over"
+
+
+def test_a_number_that_is_measured_no_more_fails(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate.accept(results(STEPS, LINES))
+    assert run(monkeypatch, STEPS) == 1
+    left_out = replace(STEPS, what="not measured: there is no valgrind", unit="")
+    assert run(monkeypatch, left_out) == 0, "but what cannot be measured here is told, and is no failure"
+
+
+def test_nothing_is_accepted_that_was_not_measured(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--scale", "tiny", "--accept", "scan"]) == 1
+    assert "--only scan" in capsys.readouterr().err
+    assert not file.exists()
+
+
+def test_the_table_tells_what_part_of_the_goal_was_measured(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(monkeypatch, TIMED)
+    assert re.search(r"at most 2.50 x +1.50 x +0.60 +yes", capsys.readouterr().out)
+
+
+# --- what is kept in the repository -------------------------------------------------------------------------------
+
+
+def test_every_number_of_the_kept_results_has_a_range_with_its_origin() -> None:
+    kept = from_json(command.RESULTS.read_text())
+    assert kept is not None
+    known = ranges.load()
+    judged = Gate(kept, known)
+    for row in kept.rows:
+        found = judged.range_of(row)
+        assert found is not None, f"python -m bench --accept {row.bench}"
+        assert all(one.commit and one.at and one.system for one in found.taken_from)
+
+
+def test_every_promise_names_what_measures_it_and_every_benchmark_keeps_one() -> None:
+    by = {one.by for one in PROMISED if " " not in one.by}
+    assert by == set(BENCHES)
+    assert {one.issue for one in PROMISED} == {2, 3, 4, 5, 6}
+
+
+# --- counting -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def counts() -> list[Row]:
+    """What ``python -m bench --counters`` counts."""
+    return msgspec.json.decode(counted.in_a_process(), type=list[Row])
+
+
+def test_what_is_counted_does_not_swing(counts: list[Row]) -> None:
+    again = msgspec.json.decode(counted.in_a_process("an admission, 1,000", "one more run"), type=list[Row])
+    assert len(again) == 4
+    assert all(row in counts for row in again)
+
+
+def test_counted_work_is_within_its_ranges(counts: list[Row]) -> None:
+    """The gate on work in CI. If it fails: look at what changed, or `python -m bench --counters` and `--accept`."""
+    found = Results(FULL, {"counted": Measured(this_machine(), counts)})
+    judged = Gate(found, ranges.load())
+    assert not judged.missing
+    assert not judged.worse, judged.summary()
+    assert all(judged.of(row)[1] in ("inside", "better", "elsewhere") for row in counts)
+
+
+_PLANTED = """
+import sys
+from bench import counted
+from tenure.engine.buckets import Buckets
+
+def scanning(self, size):
+    return min((one for one, _ in self.items() if one >= size and self.names(one)), default=0)
+
+Buckets.at_least = scanning
+sys.stdout.buffer.write(counted.msgspec.json.encode(list(counted.rows("an admission, 1,000"))))
+"""
+"""The same answers by looking at all that the index holds, as somebody might write it who does not know better."""
+
+
+def test_a_planted_scan_trips_the_gate(
+    counts: list[Row], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    environ = os.environ | {"PYTHONHASHSEED": "0"}
+    child = subprocess.run(
+        [sys.executable, "-c", _PLANTED], env=environ, cwd=counted.ROOT, capture_output=True, check=True
+    )
+    slower = msgspec.json.decode(child.stdout, type=list[Row])
+    rest = [row for row in counts if not row.what.startswith("an admission, 1,000")]
+    monkeypatch.setattr(command, "CACHE", tmp_path)
+    monkeypatch.setattr(counted, "run", lambda scale, folder: [*slower, *rest])
+    assert command.main(["--counters"]) == 1
+    shown = capsys.readouterr().out.splitlines()
+    worse = [line for line in shown if "WORSE" in line]
+    assert any("an admission, 1,000 GPUs: steps" in line for line in worse)
+    assert all("an admission, 1,000 GPUs" in line for line in worse), "and nothing else was slowed"
+    assert "--accept counted" in shown[-1]
+
+
+def test_lines_are_those_of_tenure_and_counting_ends_with_its_block() -> None:
+    bed = Bed.build(1_000)
+    with lines() as none:
+        sum(range(1000))
+    with lines() as some:
+        bed.admit(batch(0), bed.decided)
+    counted_then = some.count
+    bed.admit(batch(0), bed.decided)
+    assert none.count == 0
+    assert some.count == counted_then > 1_000
+
+
+def test_without_valgrind_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(instructions, "which", lambda name: None)
+    (row,) = instructions.run(TINY, tmp_path)
+    assert "no valgrind" in row.what
+    assert row.goal is None
+
+
+# --- pictures -----------------------------------------------------------------------------------------------------
+
+CURVE = Curve("backlog", "A decision, by the runs that wait", "waiting runs", {
+    "one more run": [Point(10, 1.5, 97), Point(100, 1.6, 97), Point(10_000, 3.1, 99)],
+    "planned again": [Point(10, 0.9, 130), Point(100, 1.1, 131), Point(10_000, 4.5, 140)],
+})  # fmt: skip
+
+
+def test_a_picture_has_units_a_point_for_each_size_and_both_schemes() -> None:
+    drawn = plots.draw(CURVE)
+    root = ET.fromstring(drawn)
+    shown = [item.text for item in root.iter() if item.tag.endswith("text")]
+    assert {"waiting runs", "milliseconds of processor time", "counted steps of the engine", "10k"} <= set(shown)
+    circles = [item for item in root.iter() if item.tag.endswith("circle")]
+    assert len(circles) == 2 * 6
+    assert "prefers-color-scheme: dark" in drawn
+    assert drawn == plots.draw(CURVE), "the same numbers give the same bytes"
+    for item in circles:
+        assert 0 < float(item.attrib["cx"]) < plots.WIDTH
+        assert 0 < float(item.attrib["cy"]) < plots.HEIGHT
+
+
+def test_the_page_shows_the_pictures_of_what_was_measured(file: Path) -> None:
+    row = Row(bench="growth", what="10,000 against 10", measured=2.0, detail={"curve": msgspec.to_builtins(CURVE)})
+    kept = results(row, TIMED)
+    command._write(kept)
+    text = command.DOCS.read_text()
+    assert text == page(kept)
+    assert "](performance/backlog.svg)" in text
+    assert "1.50 ms at 10 waiting runs, 3.10 ms at 10,000" in text
+    assert (command.DOCS.parent / "performance" / "backlog.svg").read_text() == plots.draw(CURVE)
+
+
+def test_growth_is_measured_point_by_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "CACHE", tmp_path / "cache")
+    rows = growth.run(TINY, tmp_path)
+    fleet, ledger, backlog = plots.curves(rows)
+    assert [point.at for point in fleet.series["an admission, engine alone"]] == [1_000, 4_000]
+    assert [point.at for point in ledger.series["an admission, committed"]] == [1_000, 2_000]
+    assert [[point.at for point in points] for points in backlog.series.values()] == [[10, 30]] * 2
+    steps = {row.what: row.measured for row in rows if row.steady}
+    assert len(steps) == 4
+    assert steps["2,000 against 1,000 closed leases: an admission, committed, steps"] == 1.0
+    assert all(0 < value < 2.5 for value in steps.values())
