@@ -12,7 +12,7 @@ import msgspec
 from proof.mutants import page, results
 from proof.mutants.bugs import MUTANTS
 from proof.mutants.killers import Sight, scenarios
-from proof.mutants.mutant import Mutant
+from proof.mutants.mutant import SOURCE, Mutant
 from proof.mutants.results import Results, Row, judged
 from proof.mutants.runner import Job, control, everything, run
 from proof.mutants.seeds import NAMES
@@ -23,6 +23,7 @@ GOAL = 95
 
 def main(argv: Sequence[str]) -> int:
     options = _parser().parse_args(argv)
+    sys.path.insert(0, str(SOURCE.parent))  # the checkout's, whatever is installed
     if options.docs:
         page.PATH.write_text(page.text(results.load()))
         print(f"wrote {page.PATH.name}")
@@ -47,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--part", default="1/1", metavar="K/N", help="of the bugs, the K-th of N parts")
     parser.add_argument("--no-control", action="store_true", help="do not try the killers on the source as it is")
     parser.add_argument("--list", action="store_true", help="name the bugs, and try none")
-    parser.add_argument("--keep", action="store_true", help="keep the results (of all bugs, or replace those tried)")
+    parser.add_argument("--keep", action="store_true", help="keep the results in place of older ones")
     parser.add_argument("--docs", action="store_true", help="write the page from the kept results")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     return parser
@@ -70,18 +71,22 @@ def _whole(mutants: list[Mutant], options: argparse.Namespace) -> int:
     if not options.no_control and not _is_clean(jobs):
         return 1
     found: dict[str, list[Sight]] = {}
+    done: dict[str, Row] = {}
+    commit = results.commit()
     for job, sights in run(_told(jobs), hands=options.jobs):
+        assert job.mutant is not None
         found[job.name] = sights
+        done[job.name] = judged(job.mutant, sights, commit=commit)
+        if options.keep:
+            _keep(done[job.name])
         _progress(f"{len(found)} of {len(jobs)}: {job.name}, {f'seen {len(sights)} times' if sights else 'NOT SEEN'}")
-    rows = [judged(job.mutant, found[job.name]) for job in jobs if job.mutant is not None]
+    rows = [done[job.name] for job in jobs]
     if options.output == "json":
         print(msgspec.json.format(msgspec.json.encode({"rows": rows, "sights": found})).decode())
     elif len(jobs) <= 3:
         _tell_all(jobs, found)
     else:
         _table(rows)
-    if options.keep:
-        _keep(rows, whole=len(rows) == len(MUTANTS))
     return _verdict(rows, all_of_them=len(rows) == len(MUTANTS))
 
 
@@ -111,19 +116,20 @@ def _table(rows: list[Row]) -> None:
 def _tell_all(jobs: list[Job], found: dict[str, list[Sight]]) -> None:
     for job in jobs:
         assert job.mutant is not None
-        print(f"{job.name}: {job.mutant.bug}\n  src/tenure/{job.mutant.file}\n  - {job.mutant.old}\n  + {job.mutant.new}")
+        print(
+            f"{job.name}: {job.mutant.bug}\n  src/tenure/{job.mutant.file}\n  - {job.mutant.old}\n  + {job.mutant.new}"
+        )
         for sight in found[job.name]:
             print(f"  {sight.killer} ({sight.seconds:.1f} s) {' '.join(sight.invariants)}\n      {sight.words}")
 
 
-def _keep(rows: list[Row], *, whole: bool) -> None:
-    old = {} if whole or not results.PATH.exists() else {row.mutant: row for row in results.load().rows}
-    new = old | {row.mutant: row for row in rows}
-    kept = tuple(new[mutant.name] for mutant in MUTANTS if mutant.name in new)
+def _keep(row: Row) -> None:
+    """At once: a run of all of them takes long, and what is known is known."""
+    old = results.load().rows if results.PATH.exists() else ()
+    rows = {one.mutant: one for one in (*old, row)}
+    kept = tuple(rows[mutant.name] for mutant in MUTANTS if mutant.name in rows)
     tried = {"scenarios": len(scenarios()), "worlds": len(NAMES)}
-    results.save(
-        Results(commit=results.commit(), command="python -m proof mutants --keep", tried=tried, rows=kept)
-    )
+    results.save(Results(command="python -m proof mutants --keep", tried=tried, rows=kept))
 
 
 def _verdict(rows: list[Row], *, all_of_them: bool) -> int:
@@ -132,7 +138,9 @@ def _verdict(rows: list[Row], *, all_of_them: bool) -> int:
     idle = [name for name, killed in results.by_invariant(rows).items() if not killed] if all_of_them else []
     print(f"{len(caught)} of {len(rows)} bugs caught" + (f"; not: {', '.join(missed)}" if missed else ""))
     if all_of_them:
-        print(f"invariants that kill at least one: {12 - len(idle)} of 12" + (f"; not {', '.join(idle)}" if idle else ""))
+        print(
+            f"invariants that kill at least one: {12 - len(idle)} of 12" + (f"; not {', '.join(idle)}" if idle else "")
+        )
     good = not idle and (len(caught) * 100 >= GOAL * len(rows) if all_of_them else not missed)
     if good:
         print("To see what saw one of them: python -m proof mutants --only NAME")

@@ -33,9 +33,7 @@ class _Finder(MetaPathFinder):
         self._mutant = mutant
         self._loader = _Loader(mutant)
 
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if name != self._mutant.module:
             return None
         return spec_from_file_location(name, self._mutant.path, loader=self._loader)

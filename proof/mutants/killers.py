@@ -28,8 +28,11 @@ from msgspec import Struct
 
 from proof.mutants.mutant import ROOT, Mutant
 
-SECONDS_MAX = 120
-"""Of processor time for one killer: a bug may well make something go on for ever. (Wall time is nobody's fault.)"""
+SECONDS_MAX = 15
+TESTS_SECONDS_MAX = 120
+"""Of processor time for one scenario or world, and for all tests of a bug: it may well make something go on for ever.
+(Wall time is nobody's fault.)"""
+ENDLESS = "it does not end"
 
 AREAS: dict[str, tuple[str, ...]] = {
     "engine/books.py": ("engine/test_accounting.py", "engine/test_cover.py"),
@@ -116,7 +119,10 @@ def look(killers: list[str]) -> Iterator[Sight]:
     for killer in killers:
         sort, _, name = killer.partition(" ")
         if sort != "test":
-            yield from _tried(killer, {"scenario": _play, "world": _live}[sort], name)
+            for sight in _tried(killer, {"scenario": _play, "world": _live}[sort], name):
+                yield sight
+                if sight.words.endswith(ENDLESS):
+                    return  # nobody has to see that more than once
     tests = [killer.removeprefix("test ") for killer in killers if killer.startswith("test ")]
     if tests:
         yield from _tested(tests)
@@ -157,7 +163,7 @@ def _live(name: str) -> None:
 def _tried(killer: str, act: Callable[[str], None], name: str) -> Iterator[Sight]:
     began = time.process_time()
     try:
-        with _limited():
+        with _limited(SECONDS_MAX):
             act(name)
     except (Exception, _EndlessError) as error:
         words = str(error) or type(error).__name__
@@ -171,12 +177,12 @@ class _EndlessError(BaseException):
 
 
 @contextlib.contextmanager
-def _limited() -> Iterator[None]:
+def _limited(seconds: float) -> Iterator[None]:
     def over(number: int, frame: FrameType | None) -> None:
-        raise _EndlessError("it does not end")
+        raise _EndlessError(ENDLESS)
 
     before = signal.signal(signal.SIGPROF, over)
-    signal.setitimer(signal.ITIMER_PROF, SECONDS_MAX)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
@@ -214,7 +220,7 @@ def _tested(nodes: list[str]) -> Iterator[Sight]:
             "-W", "ignore::pytest.PytestAssertRewriteWarning",  # it comes to a process in which much is imported
         )  # fmt: skip
         try:
-            with _limited():
+            with _limited(TESTS_SECONDS_MAX):
                 code = int(pytest.main([*options, "--rootdir", str(ROOT), *nodes], plugins=[notes]))
         except _EndlessError as error:
             yield _sight(f"test {nodes[0]}", str(error), time.process_time() - began)

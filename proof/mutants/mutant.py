@@ -51,7 +51,7 @@ class Mutant(Struct, frozen=True, kw_only=True):
     @property
     def digest(self) -> str:
         """Of what it does: a result of another mutant under the same name is not its result."""
-        return hashlib.sha256("\0".join((self.file, self.old, self.new)).encode()).hexdigest()[:12]
+        return hashlib.sha256(f"{self.file}\0{self.old}\0{self.new}".encode()).hexdigest()[:12]
 
     def source(self) -> str:
         """The text of its module with the bug in it; ValueError if there is not exactly one place for it."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from proof.mutants.bugs import MUTANTS, PARTS
 from proof.mutants.mutant import KINDS, ROOT, Mutant
 from proof.mutants.results import Results, Row, by_invariant
+from proof.mutants.seeds import CHECK_EVERY, STEPS
 
 PATH = ROOT / "docs" / "develop" / "proof-mutants.md"
 
@@ -16,31 +17,36 @@ _INTRO = """\
 
 <!-- Generated from proof/mutants by `python -m proof mutants --docs`; do not edit. -->
 
-A test suite that has never failed has proved nothing. Here are {count} bugs that a tired engineer might really write:
-one place of `src/tenure` each, the text that stands there and what stands there instead. Each was planted (in a process
-of its own, the checkout is never touched) and tried on
+A suite of tests that has never failed has proved nothing. Here are {count} bugs that a tired engineer might really
+write: one place of `src/tenure` each, the text that stands there and what stands there instead. Each was planted (in a
+process of its own; the checkout is never touched) and tried on
 
-- {scenarios} **scenarios** on the simulator, with the auditor after every step and the page of what must come out;
-- {worlds} **worlds**: random histories of {steps} steps, with the auditor at every entry and the books counted from scratch;
+- {scenarios} **scenarios** on the simulator, with the auditor after every step, and the page of what must come out;
+- {worlds} **worlds**: random histories of {steps} steps, with the auditor at every entry, and the books counted from
+  scratch every {every} steps;
 - the **tests** of its own area. Bugs outside the engine and the shell are tried on these alone.
 
-**{caught} of {count} are caught ({percent:.1f} %), and each of the twelve [invariants](../reference/invariants.md) kills
-at least one.** Measured on commit `{commit}` with `{command}`.
+**{caught} of {count} are caught ({percent:.1f} %), and {kill} of the twelve [invariants](../reference/invariants.md)
+kill at least one.** Measured on {commits} with `{command}`.
 
-```console
-$ python -m proof mutants                 # everything; tens of minutes on one core
-$ python -m proof mutants --only NAME     # one bug, and all that saw it, in its own words
-$ python -m proof mutants --quick         # each bug against its quickest killer; a minute or two; part of `make test`
-$ python -m proof mutants --list
-```
+| command | what it does |
+|---|---|
+| `python -m proof mutants` | every bug on everything: some 20 minutes of one core |
+| `python -m proof mutants --only NAME` | one bug, and all that saw it, in its own words |
+| `python -m proof mutants --quick` | each bug against its quickest killer: some minutes; `make test` runs it |
+| `python -m proof mutants --list` | their names |
 
 **To read a failure.** "*NAME was not seen by KILLER*": the code or the test has changed so that this bug would go
-unnoticed; `--only NAME` tells who else still sees it. "*its text stands 0 times in FILE*": the line was rewritten;
-rewrite the bug to match (`proof/mutants/bugs/`), then `--only NAME --keep` and `--docs`. "*without any bug, KILLER
-says ...*": that is a real failure, and has nothing to do with planted ones.
+unnoticed there; `--only NAME` tells who else still sees it. "*its text stands 0 times in FILE*": the line was
+rewritten; rewrite the bug to match (`proof/mutants/bugs/`), then `--only NAME --keep` and `--docs`. "*without any bug,
+KILLER says ...*": a real failure, which has nothing to do with planted ones.
 
 **To add one**, write it down in `proof/mutants/bugs/`, run it with `--only NAME --keep`, and `--docs`. If nothing sees
-it, write the test that would have; a bug that stays uncaught says why (`survives`).
+it, write the test that would have (`tests/engine/test_planted.py` has those of the engine); a bug that stays uncaught
+says why (`survives`).
+
+"Seen by" counts all killers that saw a bug, and "invariants" names those that any of them named; the whole table of
+bugs and tests is in `proof/mutants/results.json`.
 """
 
 
@@ -49,12 +55,12 @@ def text(results: Results) -> str:
 
 
 def _head(results: Results) -> str:
-    from proof.mutants.seeds import STEPS
-
     caught = sum(row.caught for row in results.rows)
+    commits = " and ".join(f"`{one}`" for one in sorted({row.commit for row in results.rows}))
+    kill = sum(bool(killed) for killed in by_invariant(results.rows).values())
     return _INTRO.format(
         count=len(results.rows), caught=caught, percent=100 * caught / len(results.rows), steps=STEPS,
-        commit=results.commit, command=results.command, **results.tried,
+        every=CHECK_EVERY, kill=kill, commits=commits, command=results.command, **results.tried,
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from msgspec import Struct
 
-from proof.mutants.killers import Sight
+from proof.mutants.killers import ENDLESS, Sight
 from proof.mutants.mutant import ROOT, Mutant
 
 PATH = ROOT / "proof" / "mutants" / "results.json"
@@ -28,6 +28,8 @@ class Row(Struct, frozen=True, kw_only=True):
     """Which were named, and by how many killers."""
     seen_by: tuple[str, ...]
     """Every killer that caught it."""
+    commit: str
+    """What it was planted in."""
 
     @property
     def caught(self) -> bool:
@@ -35,7 +37,8 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 class Results(Struct, frozen=True, kw_only=True):
-    commit: str
+    """The rows of all bugs, in their order."""
+
     command: str
     tried: dict[str, int]
     """How many killers of each sort every bug was tried on (tests: those of its area)."""
@@ -45,7 +48,7 @@ class Results(Struct, frozen=True, kw_only=True):
         return next((row for row in self.rows if row.mutant == name), None)
 
 
-def judged(mutant: Mutant, sights: Sequence[Sight]) -> Row:
+def judged(mutant: Mutant, sights: Sequence[Sight], *, commit: str) -> Row:
     counts: dict[str, int] = {}
     for sight in sights:
         for name in sight.invariants:
@@ -58,13 +61,14 @@ def judged(mutant: Mutant, sights: Sequence[Sight]) -> Row:
         words="" if best is None else best.words,
         invariants=dict(sorted(counts.items(), key=lambda item: _number(item[0]))),
         seen_by=tuple(sorted(sight.killer for sight in sights)),
+        commit=commit,
     )
 
 
 def _cost(sight: Sight) -> tuple[bool, bool, float, str]:
     """What ends is quicker than what does not; scenarios and worlds need no pytest; an invariant says more."""
     is_test = sight.killer.startswith("test ")
-    return "does not end" in sight.words, is_test, round(sight.seconds, 1) - bool(sight.invariants), sight.killer
+    return ENDLESS in sight.words, is_test, round(sight.seconds, 1) - bool(sight.invariants), sight.killer
 
 
 def _number(invariant: str) -> int:

@@ -1,12 +1,13 @@
 """Planting bugs one after the other, each in a process of its own.
 
 The parent imports what takes long and has no bug in it (pytest, hypothesis, YAML), never ``tenure``, and forks: a child
-then costs the import of ``tenure`` and its killers. It hands back what its killers saw through a pipe; a child that dies
-without a word was caught too, by the kernel.
+then costs the import of ``tenure`` and its killers. It hands back what its killers saw through a pipe; a child that
+dies without a word was caught too, by the kernel.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import resource
@@ -109,6 +110,7 @@ def _child(work: Callable[[], bytes], pipe: int) -> None:
         os.dup2(quiet, fd)
     os.environ["PYTHONHASHSEED"] = "0"
     os.chdir(ROOT)
+    gc.set_threshold(100_000)  # short lives leave little behind
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MAX, MEMORY_MAX))
     try:
         said = work()

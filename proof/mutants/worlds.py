@@ -1,8 +1,8 @@
 """Random histories as killers: the state machines of the tests without their twins, a fixed seed each.
 
 The auditor looks at every entry; at every fifth step the books are counted from scratch, and a rebuilt state must have
-nothing more to write. What the twins add (a rebuilt state decides alike) costs half the time and finds bugs of rebuilding alone; those
-have tests of their own.
+nothing more to write. What the twins add (a rebuilt state decides alike) costs half the time and finds bugs of
+rebuilding alone; those have tests of their own.
 """
 
 from __future__ import annotations

@@ -298,6 +298,9 @@ MUTANTS: dict[str, dict[str, Mutation]] = {
         "an unheard-of reason": with_fact(Closed, reason="Boredom"),
         "another reason than was decided": with_fact(Closed, reason="Fail"),
         "a stop of what is not open": with_fact(Ending, leases=("ghost",)),
+        "a stop that is decided twice": insert(
+            "3h", Ending(namespace="rai", run="train", leases=(TRAIN_LEASE,), reason="Fail")
+        ),
         "a start before the entry": with_lease("loan", start=time("9m")),
         "another incarnation of the run": with_lease("loan", uid="uid-other"),
         "a lease for no run": with_lease("loan", run="ghost"),

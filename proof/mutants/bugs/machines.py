@@ -117,6 +117,7 @@ MUTANTS = (
         file="engine/elastic.py",
         old='near = dict(row.demand.selector) | {"cluster": sites[0].cluster}',
         new="near = dict(row.demand.selector)",
+        tests=("engine/test_planted.py",),
     ),
     Mutant(
         name="selector-dropped",
@@ -197,6 +198,7 @@ MUTANTS = (
         file="engine/spares.py",
         old="if site is None or any(matches(selector, one) for selector in wanted for one in labels):",
         new="if site is None:",
+        tests=("engine/test_planted.py",),
     ),
     Mutant(
         name="elastic-floor-off-by-one",
@@ -213,6 +215,7 @@ MUTANTS = (
         file="engine/cuts.py",
         old='sum(len(one.gpus) for one in leases if one.role != "Spare") - elastic.min_total_gpus',
         new="sum(len(one.gpus) for one in leases) - elastic.min_total_gpus",
+        tests=("engine/test_planted.py",),
     ),
     Mutant(
         name="grows-at-once-again",

@@ -44,6 +44,7 @@ MUTANTS = (
         file="engine/books.py",
         old='    if lease.funding == "borrowed":\n        meters.append(fund.lent)',
         new='    if lease.funding == "borrowed" and lease.role != "Spare":\n        meters.append(fund.lent)',
+        tests=("engine/test_planted.py",),
     ),
     Mutant(
         name="billed-until-noticed",
@@ -76,6 +77,7 @@ MUTANTS = (
         file="engine/books.py",
         old="return -((sum(meter.offset for meter in meters) - limit) // rate)",
         new="return (limit - sum(meter.offset for meter in meters)) // rate",
+        tests=("engine/test_planted.py",),
     ),
     Mutant(
         name="commitments-forgotten",

@@ -108,9 +108,11 @@ MUTANTS = (
         kind="guard",
         bug="Cuts are made as soon as the groups find room, without looking whether the plan then binds and is paid.",
         file="engine/activation.py",
-        old="        plan = self.plan(trial) if self.deficit(trial) == 0 else None\n        self._plan = plan or self._plan\n"
+        old="        plan = self.plan(trial) if self.deficit(trial) == 0 else None\n"
+        "        self._plan = plan or self._plan\n"
         "        return plan is not None",
-        new="        enough = self.deficit(trial) == 0\n        self._plan = (self.plan(trial) if enough else None) or self._plan\n"
+        new="        enough = self.deficit(trial) == 0\n"
+        "        self._plan = (self.plan(trial) if enough else None) or self._plan\n"
         "        return enough",
     ),
     Mutant(
@@ -118,7 +120,8 @@ MUTANTS = (
         kind="guard",
         bug="Cuts for an envelope that ran short are made, but no record of the resolution is written.",
         file="engine/shortage.py",
-        old='    record(turn, trigger="Shortage", subject=name, activation=_number(turn, one), cuts=cuts, deficit=deficit)\n',
+        old='    record(turn, trigger="Shortage", subject=name, activation=_number(turn, one), cuts=cuts, '
+        "deficit=deficit)\n",
         new="",
     ),
     Mutant(

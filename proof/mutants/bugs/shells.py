@@ -93,7 +93,8 @@ MUTANTS = (
         kind="trust",
         bug="An entry's bytes are read without looking whether they still have their hash.",
         file="ledger/chain.py",
-        old='faults = [] if entry_hash(body) == stored else ["its bytes do not have the hash that is stored with them"]',
+        old="faults = [] if entry_hash(body) == stored else "
+        '["its bytes do not have the hash that is stored with them"]',
         new="faults: list[str] = []",
     ),
     Mutant(
@@ -174,7 +175,8 @@ MUTANTS = (
         kind="durable",
         bug="A receiver that is away has its letter settled: it is never sent.",
         file="notify/progress.py",
-        old="            if not pace.isolates or after.fails % ISOLATE_EVERY or after.is_full:\n                return after, None",
+        old="            if not pace.isolates or after.fails % ISOLATE_EVERY or after.is_full:\n"
+        "                return after, None",
         new="            if not pace.isolates or after.fails % ISOLATE_EVERY or after.is_full:\n"
         "                return move(after, to), None",
     ),
@@ -346,7 +348,8 @@ MUTANTS = (
         bug="A pod is reported Gone when it was asked to stop.",
         file="embedded/process.py",
         old="                signal_supervisor(folder.state())\n                return []\n            case Ended():",
-        new='                signal_supervisor(folder.state())\n                return [_report(item, "Gone", at=now)]\n'
+        new="                signal_supervisor(folder.state())\n"
+        '                return [_report(item, "Gone", at=now)]\n'
         "            case Ended():",
     ),
     Mutant(

@@ -73,8 +73,8 @@ IMMUTABLE = Invariant(
     number=5,
     name="I5-immutable",
     says="A lease's spec never changes; it closes once; its interval is not negative; the hash chain verifies.",
-    how="A lease name opens once, for ever, at the instant of its entry, and closes once, with a known "
-    "reason, between its start and the instant of the entry. The spec of an admitted run keeps all but "
+    how="A lease name opens once, for ever, at the instant of its entry, is told to end once, and closes once, with a "
+    "known reason, between its start and the instant of the entry. The spec of an admitted run keeps all but "
     "its three free fields. Entries: dense numbers, time that never runs back, and (from raw bodies) the "
     "hash of the entry before.",
 )

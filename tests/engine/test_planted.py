@@ -1,0 +1,69 @@
+"""Bugs that were planted (proof/mutants) and that no test saw: each has one here now, under its name."""
+
+from __future__ import annotations
+
+from tenure.facts import Resolved
+from tenure.testing import Fleet, at, budget, elastic, envelope, node, nodes, run
+from tenure.units import HOUR
+
+
+def test_lent_spares_not_lent() -> None:
+    """What a lender has lent counts with its spares, for the next one who asks."""
+    bank = budget("bank", envelope("main", 32, lends_to=["org:*"], lends=8))
+    fleet = Fleet(*nodes("n", 4), bank)
+    fleet.start(run("first", 4, owner="org:a", group=4, spares=4, sponsors=("org:bank",)))
+    fleet.apply(run("second", 4, owner="org:b", sponsors=("org:bank",)))
+    assert (fleet.phase("lab/second"), fleet.code("lab/second")) == ("Pending", "LendingCapExceeded")
+    assert fleet.headroom("bank").lent == 8
+
+
+def test_hours_round_down() -> None:
+    """7 GPUs use up 10 GPU-hours at an instant that is no whole microsecond: the shortage is resolved at the next."""
+    fleet = Fleet(*nodes("n", 1), budget("a", envelope("main", 8, hours=10)), secret="x")
+    fleet.start(run("train", 7, owner="org:a"))
+    fleet.later("2h")
+    fleet.audit()
+    fleet.leave("lab/train")
+    assert fleet.phase("lab/train") == "Failed"
+    spent_at = at("0s") + -(-10 * HOUR // 7)
+    assert [note.reason for note in fleet.notes("Cut")] == ["CutByLottery"]
+    entry = next(entry for entry in fleet.entries if any(type(fact).__name__ == "Froze" for fact in entry.facts))
+    assert entry.at == spent_at
+
+
+def test_cluster_leaks() -> None:
+    """A run that may spread grows within its cluster: a gang never spans two."""
+    fleet = Fleet(*nodes("a", 1, cluster="gpu-a"), *nodes("b", 1, cluster="gpu-b"), budget("x"))
+    fleet.start(run("train", 8, owner="org:x", elastic=elastic(8, 16, 8)))
+    home = fleet.leases("lab/train")[0].node
+    fleet.later("10m")
+    assert fleet.where("lab/train") == {home: 8}
+    fleet.apply(node(f"{home[0]}9", cluster=f"gpu-{home[0]}"))
+    fleet.later("10m")
+    assert fleet.where("lab/train") == {home: 8, f"{home[0]}9": 8}
+
+
+def test_spares_before_the_queue() -> None:
+    """Free machines are not taken for spares while somebody waits for machines, promised a start or not."""
+    fleet = Fleet(*nodes("n", 3), budget("x"))
+    fleet.start(run("train", 8, owner="org:x", group=8, spares=4))
+    (spare,) = [lease.node for lease in fleet.leases("lab/train") if lease.role == "Spare"]
+    fleet.apply(run("big", 24, owner="org:x", opportunistic=True))
+    assert fleet.phase("lab/big") == "Pending"
+    fleet.fence(spare)
+    fleet.later("5m")
+    assert [lease.role for lease in fleet.leases("lab/train")] == ["Active"]
+    fleet.delete("Run", "lab/big")
+    fleet.later("5m")
+    assert [lease.role for lease in fleet.leases("lab/train")] == ["Active", "Spare"]
+
+
+def test_floor_counts_spares() -> None:
+    """An elastic run at its minimum gives no group when its money is short, however many spares it had: it is drawn."""
+    fleet = Fleet(*nodes("n", 4), budget("x", envelope("main", 16)), secret="s")
+    fleet.start(run("train", 8, owner="org:x", group=4, spares=4, elastic=elastic(8, 16, 4, desired=8)))
+    fleet.later("1h")
+    fleet.apply(budget("x", envelope("main", 4)))
+    fleet.later("1h")
+    kinds = [cut.kind for fact in fleet.facts if isinstance(fact, Resolved) for cut in fact.cuts]
+    assert sorted(set(kinds)) == ["DropSpare", "Lottery"]
