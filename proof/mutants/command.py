@@ -44,7 +44,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="this bug (may be repeated)")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="bugs that are tried at a time (1)")
     parser.add_argument("--quick", action="store_true", help="each against its quickest killer of the kept results")
-    parser.add_argument("--first", action="store_true", help="stop at the first killer that sees a bug")
+    parser.add_argument(
+        "--how", choices=("first", "usual", "thorough"), default="usual", help="up to the first killer that sees a bug; "
+        "tests only if no scenario and no world does; or everything",
+    )  # fmt: skip
     parser.add_argument("--part", default="1/1", metavar="K/N", help="of the bugs, the K-th of N parts")
     parser.add_argument("--no-control", action="store_true", help="do not try the killers on the source as it is")
     parser.add_argument("--list", action="store_true", help="name the bugs, and try none")
@@ -67,7 +70,7 @@ def _part(items: list[Mutant], text: str) -> list[Mutant]:
 
 
 def _whole(mutants: list[Mutant], options: argparse.Namespace) -> int:
-    jobs = [everything(mutant, first=options.first) for mutant in _part(mutants, options.part)]
+    jobs = [everything(mutant, how=options.how) for mutant in _part(mutants, options.part)]
     if not options.no_control and not _is_clean(jobs):
         return 1
     found: dict[str, list[Sight]] = {}

@@ -114,17 +114,20 @@ def scenarios() -> list[str]:
     return sorted(path.stem for path in folder.glob("*.yaml") if ".expect" not in path.name)
 
 
-def look(killers: list[str]) -> Iterator[Sight]:
-    """Run killers one after the other; what each of them saw, if anything. Tests may be whole files."""
+def look(killers: list[str], *, thorough: bool = True) -> Iterator[Sight]:
+    """Run killers one after the other; what each of them saw, if anything. Tests may be whole files; if not
+    ``thorough``, they are asked only when nobody else saw anything."""
+    seen = False
     for killer in killers:
         sort, _, name = killer.partition(" ")
         if sort != "test":
             for sight in _tried(killer, {"scenario": _play, "world": _live}[sort], name):
                 yield sight
+                seen = True
                 if sight.words.endswith(ENDLESS):
                     return  # nobody has to see that more than once
     tests = [killer.removeprefix("test ") for killer in killers if killer.startswith("test ")]
-    if tests:
+    if tests and (thorough or not seen):
         yield from _tested(tests)
 
 

@@ -33,24 +33,25 @@ _sights = msgspec.json.Decoder(list[Sight])
 
 
 class Job(NamedTuple):
-    """A bug (None: none at all) and the killers to try on it: all of them, or up to the first that sees it."""
+    """A bug (None: none at all) and the killers to try on it: all of them, tests only if nothing else sees it, or (how
+    is "first") up to the first that does."""
 
     mutant: Mutant | None
     killers: list[str]
-    first: bool = False
+    how: str = "thorough"
 
     @property
     def name(self) -> str:
         return "(no bug)" if self.mutant is None else self.mutant.name
 
 
-def everything(mutant: Mutant, *, first: bool = False) -> Job:
+def everything(mutant: Mutant, *, how: str) -> Job:
     """Every scenario, every world, and the tests of the bug's area. The simulator has no part of what is outside the
     engine and the shell: a bug there is tried on its tests alone."""
     killers = [f"test {name}" for name in files_of(mutant)]
     if not mutant.file.startswith(OUTSIDE):
         killers = [*(f"scenario {name}" for name in scenarios()), *(f"world {name}" for name in NAMES), *killers]
-    return Job(mutant, killers, first)
+    return Job(mutant, killers, how)
 
 
 def control(jobs: Iterable[Job]) -> Job:
@@ -99,8 +100,8 @@ def _fork(job: Job) -> tuple[int, int]:
 
 def _looked(job: Job) -> list[Sight]:
     plant(job.mutant)
-    sights = look(job.killers)
-    return list(islice(sights, 1) if job.first else sights)
+    sights = look(job.killers, thorough=job.how == "thorough")
+    return list(islice(sights, 1) if job.how == "first" else sights)
 
 
 def _child(work: Callable[[], bytes], pipe: int) -> None:
