@@ -45,8 +45,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="bugs that are tried at a time (1)")
     parser.add_argument("--quick", action="store_true", help="each against its quickest killer of the kept results")
     parser.add_argument(
-        "--how", choices=("first", "usual", "thorough"), default="usual", help="up to the first killer that sees a bug; "
-        "tests only if no scenario and no world does; or everything",
+        "--how", choices=("first", "usual", "thorough"), default="usual",
+        help="up to the first killer that sees a bug; tests only if no scenario and no world does; or everything",
     )  # fmt: skip
     parser.add_argument("--part", default="1/1", metavar="K/N", help="of the bugs, the K-th of N parts")
     parser.add_argument("--no-control", action="store_true", help="do not try the killers on the source as it is")

@@ -357,6 +357,9 @@ MUTANTS: dict[str, dict[str, Mutation]] = {
         "a start that is moved for no reason": lambda entries: insert(
             "35m", reserved(plan("9h", "a-3:4"), LATEST, promise=plan("5h", "a-3:4"))
         )(insert("35m", PutRun(object=LATEST), reserved(plan("5h", "a-3:4"), LATEST))(entries)),
+        "a reservation that comes back": lambda entries: insert("36m", reserved(plan("5h", "a-3:4"), LATEST))(
+            insert("35m", PutRun(object=LATEST), reserved(plan("5h", "a-3:4"), LATEST, state="Released"))(entries)
+        ),
         "a start that is forgotten": insert("35m", PutRun(object=LATEST), reserved(plan("1h", "a-3:4"), LATEST)),
     },
     "I9-cut-recomputable": {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tenure.facts import Resolved
+from tenure.facts import Reserved, Resolved
 from tenure.testing import Fleet, at, budget, elastic, envelope, node, nodes, run
 from tenure.units import HOUR
 
@@ -67,3 +67,30 @@ def test_floor_counts_spares() -> None:
     fleet.later("1h")
     kinds = [cut.kind for fact in fleet.facts if isinstance(fact, Resolved) for cut in fact.cuts]
     assert sorted(set(kinds)) == ["DropSpare", "Lottery"]
+
+
+def test_released_promise_stays() -> None:
+    """A run that started as promised, and waits again later, is promised something else, under another name."""
+    fleet = Fleet(*nodes("n", 1), budget("x"))
+    fleet.start(run("first", 8, owner="org:x", lasts="1h"))
+    fleet.apply(run("second", 8, owner="org:x", checkpoint="2h"))
+    fleet.later("59m")
+    fleet.succeed("lab/first")
+    fleet.bind("lab/second")
+    fleet.fence("n0")
+    records = [fact.reservation for fact in fleet.facts if isinstance(fact, Reserved)]
+    assert [(one.uid == records[0].uid, one.state) for one in records] == [
+        (True, "Pending"),
+        (True, "Released"),
+        (False, "Blocked"),
+    ]
+
+
+def test_stopped_twice() -> None:
+    """A group that was given back, and is still leaving when its run is deleted, ends for the reason it was given."""
+    fleet = Fleet(*nodes("n", 1), budget("x"))
+    fleet.start(run("train", 8, owner="org:x", elastic=elastic(4, 8, 4)))
+    fleet.resize("lab/train", 4)
+    fleet.delete("Run", "lab/train")
+    fleet.leave("lab/train")
+    assert sorted(end.reason for end in fleet.closed().values()) == ["Canceled", "Shrink"]

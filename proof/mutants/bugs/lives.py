@@ -52,6 +52,7 @@ MUTANTS = (
         file="engine/life.py",
         old="leases = tuple(name for name in sorted(row.leases) if row.leases[name].key not in turn.state.ending)",
         new="leases = tuple(sorted(row.leases))",
+        tests=("engine/test_planted.py",),
     ),
     Mutant(
         name="the-same-sighting-twice",

@@ -20,6 +20,7 @@ MUTANTS = (
         file="engine/state.py",
         old='        if one.state in ("Released", "Canceled"):',
         new='        if one.state == "Canceled":',
+        tests=("engine/test_planted.py",),
     ),
     Mutant(
         name="claim-not-retracted",
