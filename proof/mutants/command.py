@@ -14,7 +14,7 @@ from proof.mutants.bugs import MUTANTS
 from proof.mutants.killers import Sight, scenarios
 from proof.mutants.mutant import SOURCE, Mutant
 from proof.mutants.results import Results, Row, judged
-from proof.mutants.runner import Job, control, everything, run
+from proof.mutants.runner import HOW, Job, control, everything, run
 from proof.mutants.seeds import NAMES
 
 GOAL = 95
@@ -45,8 +45,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="bugs that are tried at a time (1)")
     parser.add_argument("--quick", action="store_true", help="each against its quickest killer of the kept results")
     parser.add_argument(
-        "--how", choices=("first", "usual", "thorough"), default="usual",
-        help="up to the first killer that sees a bug; tests only if no scenario and no world does; or everything",
+        "--how", choices=list(HOW), default="usual",
+        help="how far to look: " + "; ".join(f"{how}: {says}" for how, says in HOW.items()),
     )  # fmt: skip
     parser.add_argument("--part", default="1/1", metavar="K/N", help="of the bugs, the K-th of N parts")
     parser.add_argument("--no-control", action="store_true", help="do not try the killers on the source as it is")

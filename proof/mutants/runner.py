@@ -27,14 +27,20 @@ from proof.mutants.seeds import NAMES
 
 MEMORY_MAX = 4 << 30
 OUTSIDE = ("custodian/", "embedded/", "kube/", "ledger/", "notify/")
+SOME = 6
+HOW = {
+    "first": "up to the first killer that sees it",
+    "some": f"up to the first {SOME} that see it",
+    "usual": "all scenarios and worlds, and tests only if none of them sees it",
+    "thorough": "everything",
+}
 WARM = ("yaml", "msgspec", "click", "hypothesis", "pytest", "_pytest.pytester", "aiohttp", "sqlite3", "asyncio")
 
 _sights = msgspec.json.Decoder(list[Sight])
 
 
 class Job(NamedTuple):
-    """A bug (None: none at all) and the killers to try on it: all of them, tests only if nothing else sees it, or (how
-    is "first") up to the first that does."""
+    """A bug (None: none at all) and the killers to try on it, and how: see ``HOW``."""
 
     mutant: Mutant | None
     killers: list[str]
@@ -50,8 +56,15 @@ def everything(mutant: Mutant, *, how: str) -> Job:
     engine and the shell: a bug there is tried on its tests alone."""
     killers = [f"test {name}" for name in files_of(mutant)]
     if not mutant.file.startswith(OUTSIDE):
-        killers = [*(f"scenario {name}" for name in scenarios()), *(f"world {name}" for name in NAMES), *killers]
+        killers = [*_mixed(), *killers]
     return Job(mutant, killers, how)
+
+
+def _mixed() -> list[str]:
+    """Three scenarios, one world, and so on: who stops early has heard of both."""
+    names, worlds = [f"scenario {name}" for name in scenarios()], [f"world {name}" for name in NAMES]
+    mixed = [[*names[3 * place : 3 * place + 3], world] for place, world in enumerate(worlds)]
+    return [*(name for some in mixed for name in some), *names[3 * len(worlds) :]]
 
 
 def control(jobs: Iterable[Job]) -> Job:
@@ -100,8 +113,8 @@ def _fork(job: Job) -> tuple[int, int]:
 
 def _looked(job: Job) -> list[Sight]:
     plant(job.mutant)
-    sights = look(job.killers, thorough=job.how == "thorough")
-    return list(islice(sights, 1) if job.how == "first" else sights)
+    most = {"first": 1, "some": SOME}.get(job.how)
+    return list(islice(look(job.killers, thorough=job.how == "thorough"), most))
 
 
 def _child(work: Callable[[], bytes], pipe: int) -> None:
