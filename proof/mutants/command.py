@@ -58,7 +58,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _chosen(names: list[str]) -> list[Mutant]:
-    return [mutant for mutant in MUTANTS if not names or mutant.name in names]
+    """All, or those that are named, in the order in which they are."""
+    known = {mutant.name: mutant for mutant in MUTANTS}
+    return [known[name] for name in names if name in known] if names else list(MUTANTS)
 
 
 def _part(items: list[Mutant], text: str) -> list[Mutant]:
@@ -79,7 +81,7 @@ def _whole(mutants: list[Mutant], options: argparse.Namespace) -> int:
     for job, sights in run(_told(jobs), hands=options.jobs):
         assert job.mutant is not None
         found[job.name] = sights
-        done[job.name] = judged(job.mutant, sights, commit=commit)
+        done[job.name] = judged(job.mutant, sights, how=job.how, commit=commit)
         if options.keep:
             _keep(done[job.name])
         _progress(f"{len(found)} of {len(jobs)}: {job.name}, {f'seen {len(sights)} times' if sights else 'NOT SEEN'}")

@@ -19,7 +19,8 @@ import re
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from itertools import chain, groupby
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -48,7 +49,6 @@ AREAS: dict[str, tuple[str, ...]] = {
     "engine/groups.py": ("engine/test_elastic.py", "engine/test_spares.py"),
     "engine/elastic.py": ("engine/test_elastic.py",),
     "engine/life.py": ("engine/test_life.py", "engine/test_spares.py"),
-    "engine/rows.py": ("engine/test_overstay.py", "engine/test_reservations.py"),
     "engine/state.py": ("engine/test_life.py", "engine/test_rebuilt.py", "engine/test_accounting.py"),
     "engine/step.py": ("engine/test_life.py", "engine/test_spares.py"),
     "engine/intake.py": ("engine/test_intake.py",),
@@ -62,35 +62,23 @@ AREAS: dict[str, tuple[str, ...]] = {
     "engine/promise.py": ("engine/test_reservations.py",),
     "engine/draws.py": ("engine/test_cuts.py", "engine/test_lottery.py"),
     "engine/lottery.py": ("engine/test_lottery.py",),
-    "draw.py": ("engine/test_lottery.py", "custodian/test_chain.py"),
     "api/owners.py": ("api/test_owners.py",),
-    "api/relations.py": ("api/test_relations.py",),
-    "api/budget_rules.py": ("api/test_rules.py",),
-    "api/run_rules.py": ("api/test_rules.py",),
     "shell/home.py": ("contract/test_store.py", "embedded/test_fleet.py"),
-    "shell/store.py": ("contract/test_store.py",),
     "ledger/store.py": ("ledger/test_anchor.py", "ledger/test_entries.py"),
     "ledger/anchor.py": ("ledger/test_anchor.py",),
     "ledger/chain.py": ("ledger/test_entries.py", "ledger/test_verify.py"),
     "ledger/transaction.py": ("ledger/test_entries.py", "ledger/test_snapshots.py"),
     "ledger/derive.py": ("ledger/test_queries.py", "ledger/test_entries.py"),
     "ledger/queries.py": ("ledger/test_queries.py", "ledger/test_charges.py"),
-    "ledger/charges.py": ("ledger/test_charges.py",),
-    "ledger/reader.py": ("ledger/test_snapshots.py", "ledger/test_queries.py"),
     "notify/progress.py": ("notify/test_courier.py",),
     "notify/outbox.py": ("notify/test_outbox.py", "notify/test_courier.py"),
-    "notify/deliver.py": ("notify/test_courier.py",),
     "custodian/keeper.py": ("custodian/test_keeper.py",),
-    "custodian/journal.py": ("custodian/test_keeper.py",),
     "kube/seen.py": ("kube/test_seen.py",),
     "kube/intake.py": ("kube/test_intake.py",),
     "kube/translate.py": ("kube/test_translate.py",),
     "kube/wishes.py": ("kube/test_wishes.py",),
     "kube/desk.py": ("kube/test_desk.py",),
-    "kube/review.py": ("kube/test_review.py",),
     "embedded/process.py": ("embedded/test_process.py",),
-    "embedded/survivors.py": ("embedded/test_process.py",),
-    "embedded/fleetfile.py": ("embedded/test_fleetfile.py",),
 }
 """Test files (below ``tests``) of the area of each file: quick ones, that need no cluster and no child process that
 would import ``tenure`` without the bug."""
@@ -106,7 +94,8 @@ class Sight(Struct, frozen=True, kw_only=True):
 
 
 def files_of(mutant: Mutant) -> tuple[str, ...]:
-    return tuple(f"tests/{name}" for name in (*AREAS.get(mutant.file, ()), *mutant.tests))
+    """The tests of a bug's area, those of its own first."""
+    return tuple(f"tests/{name}" for name in (*mutant.tests, *AREAS.get(mutant.file, ())))
 
 
 def scenarios() -> list[str]:
@@ -116,19 +105,18 @@ def scenarios() -> list[str]:
 
 def look(killers: list[str], *, thorough: bool = True) -> Iterator[Sight]:
     """Run killers one after the other; what each of them saw, if anything. Tests may be whole files; if not
-    ``thorough``, they are asked only when nobody else saw anything."""
+    ``thorough``, they are asked only when nobody else saw anything before."""
     seen = False
-    for killer in killers:
-        sort, _, name = killer.partition(" ")
-        if sort != "test":
-            for sight in _tried(killer, {"scenario": _play, "world": _live}[sort], name):
-                yield sight
-                seen = True
-                if sight.words.endswith(ENDLESS):
-                    return  # nobody has to see that more than once
-    tests = [killer.removeprefix("test ") for killer in killers if killer.startswith("test ")]
-    if tests and (thorough or not seen):
-        yield from _tested(tests)
+    for sort, some in groupby(killers, key=lambda killer: killer.partition(" ")[0]):
+        names = [killer.partition(" ")[2] for killer in some]
+        if sort == "test" and seen and not thorough:
+            continue
+        acts = [_tested(names)] if sort == "test" else [_tried(sort, name) for name in names]
+        for sight in chain.from_iterable(acts):
+            yield sight
+            seen = True
+            if sight.words.endswith(ENDLESS):
+                return  # nobody has to see that more than once
 
 
 # --- scenarios and worlds -------------------------------------------------------------------------------------------
@@ -163,8 +151,8 @@ def _live(name: str) -> None:
     live(name)
 
 
-def _tried(killer: str, act: Callable[[str], None], name: str) -> Iterator[Sight]:
-    began = time.process_time()
+def _tried(sort: str, name: str) -> Iterator[Sight]:
+    act, began = {"scenario": _play, "world": _live}[sort], time.process_time()
     try:
         with _limited(SECONDS_MAX):
             act(name)
@@ -172,7 +160,7 @@ def _tried(killer: str, act: Callable[[str], None], name: str) -> Iterator[Sight
         words = str(error) or type(error).__name__
         if not isinstance(error, AssertionError):
             words = f"{type(error).__name__}: {words}"
-        yield _sight(killer, words, time.process_time() - began)
+        yield _sight(f"{sort} {name}", words, time.process_time() - began)
 
 
 class _EndlessError(BaseException):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from proof.mutants.bugs import MUTANTS, PARTS
 from proof.mutants.mutant import KINDS, ROOT, Mutant
@@ -45,8 +45,8 @@ KILLER says ...*": a real failure, which has nothing to do with planted ones.
 it, write the test that would have (`tests/engine/test_planted.py` has those of the engine); a bug that stays uncaught
 says why (`survives`).
 
-"Seen by" counts all killers that saw a bug, and "invariants" names those that any of them named; the whole table of
-bugs and tests is in `proof/mutants/results.json`.
+"Seen by" counts the killers that saw a bug ("at least": it was looked no further, `--how`), and "invariants" names
+those that any of them named; the whole table of bugs and killers is in `proof/mutants/results.json`.
 """
 
 
@@ -99,14 +99,15 @@ def _row(mutant: Mutant, row: Row) -> str:
     named = " ".join(name.partition("-")[0] for name in row.invariants)
     quickest = f"`{_short(row.killer)}`" if row.caught else "**nothing**"
     said = _escaped(mutant.bug)
-    return f"| `{mutant.name}`: {said} | {mutant.file} | {_seen(row.seen_by)} | {named} | {quickest} |"
+    return f"| `{mutant.name}`: {said} | {mutant.file} | {_seen(row)} | {named} | {quickest} |"
 
 
-def _seen(killers: Iterable[str]) -> str:
-    counts = Counter(killer.partition(" ")[0] for killer in killers)
+def _seen(row: Row) -> str:
+    counts = Counter(killer.partition(" ")[0] for killer in row.seen_by)
     words = [f"{counts[sort]} {sort}{'' if counts[sort] == 1 else 's'}" for sort in ("scenario", "world", "test")
              if counts[sort]]  # fmt: skip
-    return ", ".join(words) or "nothing"
+    more = " at least" if row.how in ("first", "some") and row.caught else ""
+    return (", ".join(words) or "nothing") + more
 
 
 def _short(killer: str) -> str:

@@ -28,6 +28,8 @@ class Row(Struct, frozen=True, kw_only=True):
     """Which were named, and by how many killers."""
     seen_by: tuple[str, ...]
     """Every killer that caught it."""
+    how: str = "first"
+    """How far was looked: see ``runner.HOW``."""
     commit: str
     """What it was planted in."""
 
@@ -48,7 +50,7 @@ class Results(Struct, frozen=True, kw_only=True):
         return next((row for row in self.rows if row.mutant == name), None)
 
 
-def judged(mutant: Mutant, sights: Sequence[Sight], *, commit: str) -> Row:
+def judged(mutant: Mutant, sights: Sequence[Sight], *, how: str, commit: str) -> Row:
     counts: dict[str, int] = {}
     for sight in sights:
         for name in sight.invariants:
@@ -61,6 +63,7 @@ def judged(mutant: Mutant, sights: Sequence[Sight], *, commit: str) -> Row:
         words="" if best is None else best.words,
         invariants=dict(sorted(counts.items(), key=lambda item: _number(item[0]))),
         seen_by=tuple(sorted(sight.killer for sight in sights)),
+        how=how,
         commit=commit,
     )
 

@@ -54,9 +54,9 @@ class Job(NamedTuple):
 def everything(mutant: Mutant, *, how: str) -> Job:
     """Every scenario, every world, and the tests of the bug's area. The simulator has no part of what is outside the
     engine and the shell: a bug there is tried on its tests alone."""
-    killers = [f"test {name}" for name in files_of(mutant)]
-    if not mutant.file.startswith(OUTSIDE):
-        killers = [*_mixed(), *killers]
+    tests = [f"test {name}" for name in files_of(mutant)]
+    own, others = tests[: len(mutant.tests)], tests[len(mutant.tests) :]
+    killers = tests if mutant.file.startswith(OUTSIDE) else [*own, *_mixed(), *others]
     return Job(mutant, killers, how)
 
 

@@ -22,14 +22,6 @@ MUTANTS = (
         new="return not taints and is_ready(node)",
     ),
     Mutant(
-        name="unready-ignored",
-        kind="guard",
-        bug="A node that is not ready takes new work.",
-        file="engine/topology.py",
-        old="return not node.spec.unschedulable and not taints and is_ready(node)",
-        new="return not node.spec.unschedulable and not taints",
-    ),
-    Mutant(
         name="unready-is-always-failure",
         kind="guard",
         bug="A node that is not ready for a while counts as failed though the operator did not accept that.",
@@ -54,14 +46,6 @@ MUTANTS = (
         new="",
     ),
     Mutant(
-        name="capacity-plus-one",
-        kind="boundary",
-        bug="A node has one GPU more than it says.",
-        file="engine/topology.py",
-        old="        return int(text), None",
-        new="        return int(text) + 1 if int(text) else 0, None",
-    ),
-    Mutant(
         name="groups-sorted-as-text",
         kind="order",
         bug="Group numbers are sorted as text, so that group 9 goes before group 10.",
@@ -69,14 +53,6 @@ MUTANTS = (
         old="return sorted({lease.group for lease in leases}, key=lambda group: (group not in borrowed, -group))",
         new="groups = sorted({lease.group for lease in leases}, key=str, reverse=True)\n"
         "    return sorted(groups, key=lambda group: group not in borrowed)",
-    ),
-    Mutant(
-        name="borrowed-groups-stay",
-        kind="order",
-        bug="A run that shrinks gives back what its owner pays for and keeps what is borrowed.",
-        file="engine/groups.py",
-        old="key=lambda group: (group not in borrowed, -group))",
-        new="key=lambda group: (group in borrowed, -group))",
     ),
     Mutant(
         name="spare-on-its-own-node",
@@ -128,14 +104,6 @@ MUTANTS = (
         new="selector=(),",
     ),
     Mutant(
-        name="rest-of-the-spare-lost",
-        kind="close",
-        bug="When a part of a spare takes over, the rest of it is let go.",
-        file="engine/spares.py",
-        old="        if rest:\n            turn.emit(Opened(lease=again(row, spare, gpus=rest",
-        new="        if False:\n            turn.emit(Opened(lease=again(row, spare, gpus=rest",
-    ),
-    Mutant(
         name="swap-starts-new-names",
         kind="name",
         bug="A lease that goes on as another gets the first name of its group on that node again.",
@@ -160,14 +128,6 @@ MUTANTS = (
         new="self.groups = max(self.groups, lease.group)",
     ),
     Mutant(
-        name="two-payers-one-name",
-        kind="name",
-        bug="Two leases of one group on one node, with two payers, get the same name.",
-        file="engine/bind.py",
-        old="who, serial = self.who, self._serials.get((self.group, node), 0)",
-        new="who, serial = self.who, 0",
-    ),
-    Mutant(
         name="one-lease-of-the-dead-node",
         kind="close",
         bug="Of several leases that a run has on a failed node only the first is closed.",
@@ -182,14 +142,6 @@ MUTANTS = (
         file="engine/spares.py",
         old="        _evict(turn, spare.node, gpus)\n",
         new="",
-    ),
-    Mutant(
-        name="failed-node-forgets-who-was-leaving",
-        kind="close",
-        bug="Work that had given way and was still leaving a node that failed is never cleared away.",
-        file="engine/spares.py",
-        old="keys = {lease.run_key for lease in leases} | {pod.run_key for pod in leaving}",
-        new="keys = {lease.run_key for lease in leases}",
     ),
     Mutant(
         name="spares-before-the-queue",
@@ -226,35 +178,11 @@ MUTANTS = (
         new="if _wants_more(turn.state, row):",
     ),
     Mutant(
-        name="grows-past-what-is-desired",
-        kind="boundary",
-        bug="A run takes one step more than is desired.",
-        file="engine/elastic.py",
-        old="width(state, row) + elastic.step_gpus <= desired(row)",
-        new="width(state, row) <= desired(row)",
-    ),
-    Mutant(
-        name="grows-while-it-shrinks",
-        kind="guard",
-        bug="A run grows while a part of it is still leaving.",
-        file="engine/elastic.py",
-        old="return elastic is not None and not leaving and width",
-        new="return elastic is not None and width",
-    ),
-    Mutant(
         name="new-pod-does-not-wait",
         kind="guard",
         bug="A pod starts on GPUs before the work that gave way to it has left them.",
         file="engine/state.py",
         old="return any(not set(gpus).isdisjoint(pod.pod.gpus) for gpus in here)",
         new="return False",
-    ),
-    Mutant(
-        name="loosest-fit",
-        kind="order",
-        bug="The last nodes of a group are the emptiest ones, so that no big gap survives.",
-        file="engine/pack.py",
-        old="        size, take = nodes.at_least(need), need\n        if not size:",
-        new="        size, take = nodes.largest() if nodes.largest() >= need else 0, need\n        if not size:",
     ),
 )

@@ -31,22 +31,6 @@ MUTANTS = (
         old="        for entry in tx.since(self.seq):\n            fold_entry(self.state, entry)\n",
         new="        for entry in tx.since(self.seq):\n",
     ),
-    Mutant(
-        name="told-before-it-counts",
-        kind="durable",
-        bug="Whoever watches hears of entries whose commit then fails.",
-        file="shell/home.py",
-        old="        self._news.append(entry)\n",
-        new="        self._news.append(entry)\n        if self.watch is not None:\n            self.watch(entry)\n",
-    ),
-    Mutant(
-        name="memory-keeps-what-failed",
-        kind="durable",
-        bug="A transaction in memory that fails leaves its entries behind.",
-        file="shell/store.py",
-        old="            if self.keep:\n                self._go_back(head, kept)\n            raise",
-        new="            raise",
-    ),
     # --- the ledger -------------------------------------------------------------------------------------------------
     Mutant(
         name="anchor-not-compared",
@@ -57,28 +41,12 @@ MUTANTS = (
         new="        if False:\n            raise refused(Code.BehindAnchor",
     ),
     Mutant(
-        name="anchor-by-number-only",
-        kind="trust",
-        bug="A ledger with other entries than the anchor has seen is accepted, if only there are as many.",
-        file="ledger/store.py",
-        old="        if there is None or there.hash != mark.hash:",
-        new="        if there is None:",
-    ),
-    Mutant(
         name="anchor-stays",
         kind="durable",
         bug="A commit is acknowledged though the anchor was not moved: losing it again would go unnoticed.",
         file="ledger/store.py",
         old="            if tx.appended:\n                self._anchor(tx.head, hook=self._hook)",
         new="            if tx.appended > 1:\n                self._anchor(tx.head, hook=self._hook)",
-    ),
-    Mutant(
-        name="anchor-backwards",
-        kind="guard",
-        bug="A slow process moves the anchor back to what it committed, behind another's commit.",
-        file="ledger/anchor.py",
-        old="            newer = max(seen.mark, mark, key=lambda one: one.seq)\n",
-        new="            newer = mark\n",
     ),
     Mutant(
         name="anchor-overwrites-the-newer-slot",
@@ -106,14 +74,6 @@ MUTANTS = (
         new="    if False:",
     ),
     Mutant(
-        name="chain-skips-one",
-        kind="boundary",
-        bug="Between an anchor and the head the first entry is not checked.",
-        file="ledger/store.py",
-        old="for link in chain.walk(db, path=self.path, after=max(0, mark.seq - 1)):",
-        new="for link in chain.walk(db, path=self.path, after=min(end.seq, mark.seq + 1)):",
-    ),
-    Mutant(
         name="time-may-run-back",
         kind="guard",
         bug="An entry may be earlier than the one before it.",
@@ -136,22 +96,6 @@ MUTANTS = (
         file="ledger/queries.py",
         old='yield "start <= :at AND end > :at"',
         new='yield "start <= :at AND end >= :at"',
-    ),
-    Mutant(
-        name="midnight-lost",
-        kind="boundary",
-        bug="Bills by day lose the last microsecond before midnight.",
-        file="ledger/queries.py",
-        old="        yield day, cut - start\n",
-        new="        yield day, cut - start - (cut < end)\n",
-    ),
-    Mutant(
-        name="image-of-another-ledger",
-        kind="trust",
-        bug="An image of the state is believed though the entry it was taken at is another one now.",
-        file="ledger/reader.py",
-        old="                     WHERE e.hash = s.hash ORDER BY s.seq DESC",
-        new="                     ORDER BY s.seq DESC",
     ),
     # --- custodians, notices, rules ---------------------------------------------------------------------------------
     Mutant(
@@ -189,22 +133,6 @@ MUTANTS = (
         new='sql = f"{_LETTER} WHERE (n.seq, n.idx) >= (?, ?) ORDER BY',
     ),
     Mutant(
-        name="overtaken-letters",
-        kind="order",
-        bug="Later letters about an object pass the one that its receiver has not taken yet.",
-        file="notify/deliver.py",
-        old="if self.receiver.wants(letter) and not self.progress.lags_on(letter.object):",
-        new="if self.receiver.wants(letter):",
-    ),
-    Mutant(
-        name="buried-one-late",
-        kind="boundary",
-        bug="A letter is dead after one refusal more than was configured.",
-        file="notify/progress.py",
-        old="    if answer.final and refusals >= pace.attempts:",
-        new="    if answer.final and refusals > pace.attempts:",
-    ),
-    Mutant(
         name="owner-by-prefix",
         kind="trust",
         bug="org:aix counts as below org:ai, because its text begins with it.",
@@ -219,30 +147,6 @@ MUTANTS = (
         file="api/owners.py",
         old="return len(given) > len(head) and _each_matches(head, given[: len(head)])",
         new="return len(given) >= len(head) and _each_matches(head, given[: len(head)])",
-    ),
-    Mutant(
-        name="any-namespace",
-        kind="guard",
-        bug="A run may claim any owner, whatever its namespace is bound to.",
-        file="api/relations.py",
-        old="    elif bound and claimed != bound and not is_below(claimed, bound):",
-        new="    elif bound and not claimed:",
-    ),
-    Mutant(
-        name="empty-window-allowed",
-        kind="boundary",
-        bug="A window that ends when it starts is accepted.",
-        file="api/budget_rules.py",
-        old="    if window is not None and window <= 0:",
-        new="    if window is not None and window < 0:",
-    ),
-    Mutant(
-        name="lease-like-run-names",
-        kind="name",
-        bug="A run may be called like the end of another run's lease, so that two leases could have one name.",
-        file="api/run_rules.py",
-        old="    name_is_not_a_leases(run.metadata.name, faults)\n",
-        new="",
     ),
     # --- Kubernetes -------------------------------------------------------------------------------------------------
     Mutant(
@@ -270,44 +174,12 @@ MUTANTS = (
         new="if row is not None and (leaving or item is None):",
     ),
     Mutant(
-        name="other-machine-of-the-same-name",
-        kind="name",
-        bug="A Node that was deleted and made again keeps what ran on the machine before it.",
-        file="kube/intake.py",
-        old='if row is not None and (item is None or item["metadata"]["uid"] != row.node.metadata.uid):',
-        new="if row is not None and item is None:",
-    ),
-    Mutant(
-        name="deleted-again-and-again",
-        kind="guard",
-        bug="A run whose deletion is under way is deleted again at every look.",
-        file="kube/intake.py",
-        old="            if not row.life.deleting:\n                yield Delete",
-        new="            if True:\n                yield Delete",
-    ),
-    Mutant(
         name="foreign-pods-not-counted",
         kind="count",
         bug="GPUs that pods of others hold are offered.",
         file="kube/translate.py",
         old="allocatable={resource: str(max(0, int(offered) - taken))",
         new="allocatable={resource: str(max(0, int(offered)))",
-    ),
-    Mutant(
-        name="our-pods-counted-as-foreign",
-        kind="count",
-        bug="Pods of ours are counted among those of others as well: their GPUs are taken twice.",
-        file="kube/intake.py",
-        old="held = 0 if item is None or key in state.pods else gpus_of(item, resource)",
-        new="held = 0 if item is None else gpus_of(item, resource)",
-    ),
-    Mutant(
-        name="init-containers-add-up",
-        kind="count",
-        bug="GPUs of containers that run one after the other are added up.",
-        file="kube/translate.py",
-        old="        before = max(before, beside + ",
-        new="        before = before + max(0, beside + ",
     ),
     Mutant(
         name="wish-granted-twice",
@@ -324,14 +196,6 @@ MUTANTS = (
         file="kube/desk.py",
         old="            if key not in self._busy and key not in self._sleeping:\n                heappush",
         new="            if True:\n                heappush",
-    ),
-    Mutant(
-        name="statuses-before-leases",
-        kind="order",
-        bug="What waits is written in the order in which it came, leases after ten thousand statuses.",
-        file="kube/desk.py",
-        old="                heappush(self._heap, (rank, order, key))\n                if not self._called:",
-        new="                heappush(self._heap, (0, order, key))\n                if not self._called:",
     ),
     # --- processes --------------------------------------------------------------------------------------------------
     Mutant(
@@ -351,13 +215,5 @@ MUTANTS = (
         new="                signal_supervisor(folder.state())\n"
         '                return [_report(item, "Gone", at=now)]\n'
         "            case Ended():",
-    ),
-    Mutant(
-        name="another-pods-folder",
-        kind="name",
-        bug="A folder that an earlier fleet left under the same name is taken for the pod's own.",
-        file="embedded/process.py",
-        old='    if not uid or spec is None or spec.uid in ("", uid):\n        return None\n',
-        new="    return None\n",
     ),
 )
