@@ -103,15 +103,15 @@ def scenarios() -> list[str]:
     return sorted(path.stem for path in folder.glob("*.yaml") if ".expect" not in path.name)
 
 
-def look(killers: list[str], *, thorough: bool = True) -> Iterator[Sight]:
-    """Run killers one after the other; what each of them saw, if anything. Tests may be whole files; if not
-    ``thorough``, they are asked only when nobody else saw anything before."""
+def look(killers: list[str], *, how: str) -> Iterator[Sight]:
+    """Run killers one after the other; what each of them saw, if anything. Tests may be whole files; unless the look is
+    thorough, they are asked only when nobody else saw anything before, and, if one sight will do, up to the first."""
     seen = False
     for sort, some in groupby(killers, key=lambda killer: killer.partition(" ")[0]):
         names = [killer.partition(" ")[2] for killer in some]
-        if sort == "test" and seen and not thorough:
+        if sort == "test" and seen and how != "thorough":
             continue
-        acts = [_tested(names)] if sort == "test" else [_tried(sort, name) for name in names]
+        acts = [_tested(names, *(("-x",) if how == "first" else ()))] if sort == "test" else [_tried(sort, name) for name in names]
         for sight in chain.from_iterable(acts):
             yield sight
             seen = True
@@ -199,7 +199,7 @@ class _Notes:
             self.failed[report.nodeid] = _sight(f"test {report.nodeid}", words, report.duration)
 
 
-def _tested(nodes: list[str]) -> Iterator[Sight]:
+def _tested(nodes: list[str], *more: str) -> Iterator[Sight]:
     import pytest
 
     notes = _Notes()
@@ -212,7 +212,7 @@ def _tested(nodes: list[str]) -> Iterator[Sight]:
         )  # fmt: skip
         try:
             with _limited(TESTS_SECONDS_MAX):
-                code = int(pytest.main([*options, "--rootdir", str(ROOT), *nodes], plugins=[notes]))
+                code = int(pytest.main([*options, *more, "--rootdir", str(ROOT), *nodes], plugins=[notes]))
         except _EndlessError as error:
             yield _sight(f"test {nodes[0]}", str(error), time.process_time() - began)
             return

@@ -114,7 +114,7 @@ def _fork(job: Job) -> tuple[int, int]:
 def _looked(job: Job) -> list[Sight]:
     plant(job.mutant)
     most = {"first": 1, "some": SOME}.get(job.how)
-    return list(islice(look(job.killers, thorough=job.how == "thorough"), most))
+    return list(islice(look(job.killers, how=job.how), most))
 
 
 def _child(work: Callable[[], bytes], pipe: int) -> None:

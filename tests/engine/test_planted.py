@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from tenure.api.policy import Policy
+from tenure.engine import Publish
 from tenure.facts import Reserved, Resolved
+from tenure.shell.custodian import SimulatedCustodian
 from tenure.testing import Fleet, at, budget, elastic, envelope, node, nodes, run
 from tenure.units import HOUR
 
@@ -94,3 +97,49 @@ def test_stopped_twice() -> None:
     fleet.delete("Run", "lab/train")
     fleet.leave("lab/train")
     assert sorted(end.reason for end in fleet.closed().values()) == ["Canceled", "Shrink"]
+
+
+def test_spares_before_overstayed() -> None:
+    """Who overstays goes before anybody's spare: ``wide`` finds room without ``keeper`` giving anything up."""
+    fleet = Fleet(*nodes("n", 3), budget("x"), budget("y"), policy=Policy(patience="1000h"))
+    fleet.start(run("keeper", 4, owner="org:x", group=4, spares=4), run("long", 8, owner="org:x", lasts="2h"))
+    fleet.apply(run("wide", 16, owner="org:x", lasts="1h"))
+    fleet.start(run("late", 8, owner="org:y", lasts="1h"))
+    fleet.until(at("2h") - 1)
+    fleet.now = at("2h")
+    fleet.succeed("lab/long")
+    fleet.later("5m")
+    cuts = [(cut.kind, cut.run) for fact in fleet.facts if isinstance(fact, Resolved) for cut in fact.cuts]
+    assert cuts == [("Overstay", "lab/late")]
+    fleet.leave("lab/late")
+    assert sum(fleet.where("lab/wide").values()) == 16
+
+
+def test_activation_number_again() -> None:
+    """Each resolution for an envelope has a number of its own, so that each cut can be recomputed from its record."""
+    fleet = Fleet(*nodes("n", 4), budget("x", envelope("main", 32)), secret="s")
+    fleet.start(run("train", 32, owner="org:x", elastic=elastic(8, 32, 8)))
+    for gpus in (24, 16):
+        fleet.apply(budget("x", envelope("main", gpus)))
+        fleet.later("1h")
+        fleet.leave("lab/train")
+    assert [fact.activation for fact in fleet.facts if isinstance(fact, Resolved)] == [1, 2]
+
+
+def test_spent_draw_unrecorded() -> None:
+    """A draw whose run is gone when it is revealed cuts nobody, leaves its record, and is in nobody's way."""
+    custodian = SimulatedCustodian("s")
+    fleet = Fleet(*nodes("n", 1), budget("x"), budget("y"), policy=Policy(patience="0s"))
+    fleet.handle(Publish(custodian.beacon, custodian.root))
+    fleet.start(run("old", 8, owner="org:x"))
+    fleet.later("1h")
+    for name in ("new", "newer"):
+        fleet.apply(run(name, 8, owner="org:y"))
+        fleet.later("20m")
+        assert len(fleet.state.draws) == 1
+        if name == "new":
+            fleet.delete("Run", "lab/new")
+        fleet.reveal(custodian)
+        assert not fleet.state.draws
+    records = [fact for fact in fleet.facts if isinstance(fact, Resolved)]
+    assert [[cut.run for cut in one.cuts] for one in records] == [[], ["lab/old"]]

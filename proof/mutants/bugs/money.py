@@ -188,9 +188,9 @@ MUTANTS = (
     Mutant(
         name="notice-of-another-use",
         kind="count",
-        bug="A notice states what was used by work, without the spares: not what is charged.",
+        bug="A notice states one GPU-microsecond more than is charged.",
         file="engine/money.py",
-        old="mark=mark, used=one.total.used(turn.now)))",
-        new="mark=mark, used=one.total.used(turn.now) - one.spare.used(turn.now)))",
+        old="total.used(turn.now)))",
+        new="total.used(turn.now) + 1))",
     ),
 )

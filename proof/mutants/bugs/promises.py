@@ -63,6 +63,7 @@ MUTANTS = (
         "    yield from _spares(state, held, dropped)\n",
         new="    dropped: set[str] = set()\n    yield from _spares(state, held, dropped)\n"
         "    yield from _overstayed(state, held, now=now)\n",
+        tests=("engine/test_planted.py",),
     ),
     Mutant(
         name="one-cut-too-many",
@@ -99,14 +100,10 @@ MUTANTS = (
     Mutant(
         name="cut-without-checking-the-bind",
         kind="guard",
-        bug="Cuts are made as soon as the groups find room, without looking whether the plan then binds and is paid.",
-        file="engine/activation.py",
-        old="        plan = self.plan(trial) if self.deficit(trial) == 0 else None\n"
-        "        self._plan = plan or self._plan\n"
-        "        return plan is not None",
-        new="        enough = self.deficit(trial) == 0\n"
-        "        self._plan = (self.plan(trial) if enough else None) or self._plan\n"
-        "        return enough",
+        bug="Everything that may be cut is cut, though after all of it the plan would still not bind.",
+        file="engine/cuts.py",
+        old="            return None\n        return Proposal(tuple(trial.cuts[:count]), pool",
+        new="            pass\n        return Proposal(tuple(trial.cuts[:count]), pool",
     ),
     Mutant(
         name="shortage-leaves-no-record",
@@ -124,6 +121,7 @@ MUTANTS = (
         file="engine/shortage.py",
         old="return turn.state.activations.get(subject(one), 0) + 1",
         new="return 1",
+        tests=("engine/test_planted.py",),
     ),
     Mutant(
         name="same-index-drawn-twice",
@@ -164,6 +162,7 @@ MUTANTS = (
         file="engine/draws.py",
         old="    if subject in turn.state.draws:\n",
         new="    if False:\n",
+        tests=("engine/test_planted.py",),
     ),
     Mutant(
         name="two-draws-at-a-time",

@@ -26,10 +26,10 @@ MUTANTS = (
     Mutant(
         name="others-entries-not-folded",
         kind="fold",
-        bug="What another process wrote is skipped: its number is noted, its facts are not folded.",
+        bug="What another process wrote is not taken in before the next decision.",
         file="shell/home.py",
-        old="        for entry in tx.since(self.seq):\n            fold_entry(self.state, entry)\n",
-        new="        for entry in tx.since(self.seq):\n",
+        old="for entry in tx.since(self.seq):",
+        new="for entry in list(tx.since(self.seq))[:0]:",
     ),
     # --- the ledger -------------------------------------------------------------------------------------------------
     Mutant(
