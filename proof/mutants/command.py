@@ -134,7 +134,7 @@ def _keep(row: Row) -> None:
     rows = {one.mutant: one for one in (*old, row)}
     kept = tuple(rows[mutant.name] for mutant in MUTANTS if mutant.name in rows)
     tried = {"scenarios": len(scenarios()), "worlds": len(NAMES)}
-    results.save(Results(command="python -m proof mutants --keep", tried=tried, rows=kept))
+    results.save(Results(command=f"python -m proof mutants --how {row.how} --keep", tried=tried, rows=kept))
 
 
 def _verdict(rows: list[Row], *, all_of_them: bool) -> int:

@@ -111,7 +111,11 @@ def look(killers: list[str], *, how: str) -> Iterator[Sight]:
         names = [killer.partition(" ")[2] for killer in some]
         if sort == "test" and seen and how != "thorough":
             continue
-        acts = [_tested(names, *(("-x",) if how == "first" else ()))] if sort == "test" else [_tried(sort, name) for name in names]
+        acts = (
+            [_tested(names, *(("-x",) if how == "first" else ()))]
+            if sort == "test"
+            else [_tried(sort, name) for name in names]
+        )
         for sight in chain.from_iterable(acts):
             yield sight
             seen = True

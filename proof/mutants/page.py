@@ -19,7 +19,7 @@ _INTRO = """\
 
 A suite of tests that has never failed has proved nothing. Here are {count} bugs that a tired engineer might really
 write: one place of `src/tenure` each, the text that stands there and what stands there instead. Each was planted (in a
-process of its own; the checkout is never touched) and tried on
+process of its own; the checkout is never touched) and tried{extent} on
 
 - {scenarios} **scenarios** on the simulator, with the auditor after every step, and the page of what must come out;
 - {worlds} **worlds**: random histories of {steps} steps, with the auditor at every entry, and the books counted from
@@ -31,7 +31,7 @@ kill at least one.** Measured on {commits} with `{command}`.
 
 | command | what it does |
 |---|---|
-| `python -m proof mutants` | every bug on everything: some 20 minutes of one core |
+| `python -m proof mutants` | every bug on every scenario and world, and on tests: some 15 minutes of one core |
 | `python -m proof mutants --only NAME` | one bug, and all that saw it, in its own words |
 | `python -m proof mutants --quick` | each bug against its quickest killer: some minutes; `make test` runs it |
 | `python -m proof mutants --list` | their names |
@@ -45,7 +45,7 @@ KILLER says ...*": a real failure, which has nothing to do with planted ones.
 it, write the test that would have (`tests/engine/test_planted.py` has those of the engine); a bug that stays uncaught
 says why (`survives`).
 
-"Seen by" counts the killers that saw a bug ("at least": it was looked no further, `--how`), and "invariants" names
+"Seen by" counts the killers that saw a bug ("at least": nobody looked further, see `--how`), and "invariants" names
 those that any of them named; the whole table of bugs and killers is in `proof/mutants/results.json`.
 """
 
@@ -56,10 +56,12 @@ def text(results: Results) -> str:
 
 def _head(results: Results) -> str:
     caught = sum(row.caught for row in results.rows)
+    early = any(row.how in ("first", "some") for row in results.rows)
     commits = " and ".join(f"`{one}`" for one in sorted({row.commit for row in results.rows}))
     kill = sum(bool(killed) for killed in by_invariant(results.rows).values())
     return _INTRO.format(
         count=len(results.rows), caught=caught, percent=100 * caught / len(results.rows), steps=STEPS,
+        extent=", most of them until something saw it," if early else "",
         every=CHECK_EVERY, kill=kill, commits=commits, command=results.command, **results.tried,
     )  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tenure.api.policy import Policy
 from tenure.engine import Publish
+from tenure.engine.agenda import Agenda
 from tenure.facts import Reserved, Resolved
 from tenure.shell.custodian import SimulatedCustodian
 from tenure.testing import Fleet, at, budget, elastic, envelope, node, nodes, run
@@ -143,3 +144,11 @@ def test_spent_draw_unrecorded() -> None:
         assert not fleet.state.draws
     records = [fact for fact in fleet.facts if isinstance(fact, Resolved)]
     assert [[cut.run for cut in one.cuts] for one in records] == [[], ["lab/old"]]
+
+
+def test_timer_fires_early() -> None:
+    """A thing has one timer: the one that was set last, earlier or later than the one before."""
+    agenda = Agenda()
+    agenda.wake(10, "retry", "lab/x")
+    agenda.wake(20, "retry", "lab/x")
+    assert (agenda.next(), agenda.due(15), agenda.due(20)) == (20, [], [(20, "retry", "lab/x")])

@@ -133,5 +133,6 @@ MUTANTS = (
         file="engine/agenda.py",
         old="while heap and self._at.get((heap[0][1], heap[0][2])) != heap[0][0]:",
         new="while heap and (heap[0][1], heap[0][2]) not in self._at:",
+        tests=("engine/test_planted.py",),
     ),
 )

@@ -55,6 +55,14 @@ MUTANTS = (
         new="    _put(turn, msgspec.structs.replace(old, promise=slice_, **changes))\n    if old.plan.start is None:",
     ),
     Mutant(
+        name="countdown-without-end",
+        kind="boundary",
+        bug="The timer of a countdown is set again for the very instant at which it fired: it is told at every look.",
+        file="engine/state.py",
+        old="for before in MILESTONES if self.now < start - before < FOREVER - HOUR)",
+        new="for before in MILESTONES if self.now <= start - before < FOREVER - HOUR)",
+    ),
+    Mutant(
         name="spares-before-overstayed",
         kind="order",
         bug="Spares are dropped before those go who overstayed.",
@@ -88,6 +96,8 @@ MUTANTS = (
         file="engine/cuts.py",
         old='for lease in leases if lease.role == "Active" and lease.key not in trial.gone)',
         new="for lease in leases if lease.key not in trial.gone)",
+        survives="nothing is different. Before anybody is drawn, all spares in scope and all work on spares are laid "
+        "out as cut, so what is left is Active; the words say what is meant, and the auditor counts by itself (I9).",
     ),
     Mutant(
         name="cut-runs-cut-others",

@@ -190,12 +190,12 @@ MUTANTS = (
         new="elif key in state.runs:",
     ),
     Mutant(
-        name="two-writes-of-one-object",
-        kind="guard",
-        bug="Two writes of the same object may be under way, and the older one may come last.",
+        name="older-write-wins",
+        kind="order",
+        bug="Of two wishes for one object that wait to be written the older one is kept.",
         file="kube/desk.py",
-        old="            if key not in self._busy and key not in self._sleeping:\n                heappush",
-        new="            if True:\n                heappush",
+        old="            self._waiting[key] = (rank, order, write)\n",
+        new="            self._waiting.setdefault(key, (rank, order, write))\n",
     ),
     # --- processes --------------------------------------------------------------------------------------------------
     Mutant(
@@ -205,6 +205,7 @@ MUTANTS = (
         file="embedded/process.py",
         old='        if kill_survivors(folder.state(), token="" if spec is None else spec.token):',
         new="        if False:",
+        tests=("embedded/test_process_crashes.py",),
     ),
     Mutant(
         name="stopped-is-gone",
