@@ -298,6 +298,9 @@ MUTANTS: dict[str, dict[str, Mutation]] = {
         "an unheard-of reason": with_fact(Closed, reason="Boredom"),
         "another reason than was decided": with_fact(Closed, reason="Fail"),
         "a stop of what is not open": with_fact(Ending, leases=("ghost",)),
+        "a stop that is decided twice": insert(
+            "3h", Ending(namespace="rai", run="train", leases=(TRAIN_LEASE,), reason="Fail")
+        ),
         "a start before the entry": with_lease("loan", start=time("9m")),
         "another incarnation of the run": with_lease("loan", uid="uid-other"),
         "a lease for no run": with_lease("loan", run="ghost"),
@@ -354,6 +357,9 @@ MUTANTS: dict[str, dict[str, Mutation]] = {
         "a start that is moved for no reason": lambda entries: insert(
             "35m", reserved(plan("9h", "a-3:4"), LATEST, promise=plan("5h", "a-3:4"))
         )(insert("35m", PutRun(object=LATEST), reserved(plan("5h", "a-3:4"), LATEST))(entries)),
+        "a reservation that comes back": lambda entries: insert("36m", reserved(plan("5h", "a-3:4"), LATEST))(
+            insert("35m", PutRun(object=LATEST), reserved(plan("5h", "a-3:4"), LATEST, state="Released"))(entries)
+        ),
         "a start that is forgotten": insert("35m", PutRun(object=LATEST), reserved(plan("1h", "a-3:4"), LATEST)),
     },
     "I9-cut-recomputable": {

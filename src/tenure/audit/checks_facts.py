@@ -52,7 +52,11 @@ def ending(books: Books, fact: Ending, *, inherited: Container[str], at: Instant
                 expected="an open lease",
                 found=_state(books, key),
             )
-        elif key not in inherited:
+            continue
+        if holding.ending:
+            message = "is told to end a second time"
+            yield _lease(key, message, at=at, expected=f"once, for {holding.ending}", found=fact.reason)
+        if key not in inherited:
             yield from _cut(books, holding, fact.reason, at=at)
 
 

@@ -73,8 +73,8 @@ IMMUTABLE = Invariant(
     number=5,
     name="I5-immutable",
     says="A lease's spec never changes; it closes once; its interval is not negative; the hash chain verifies.",
-    how="A lease name opens once, for ever, at the instant of its entry, and closes once, with a known "
-    "reason, between its start and the instant of the entry. The spec of an admitted run keeps all but "
+    how="A lease name opens once, for ever, at the instant of its entry, is told to end once, and closes once, with a "
+    "known reason, between its start and the instant of the entry. The spec of an admitted run keeps all but "
     "its three free fields. Entries: dense numbers, time that never runs back, and (from raw bodies) the "
     "hash of the entry before.",
 )
@@ -110,8 +110,8 @@ RESERVATION = Invariant(
     "its nodes only leases count that were admitted after it. A start that moves later, or is Blocked, has a reason "
     "in its record, and the old plan must not still fit but for work admitted after it, overstayed backfill "
     "included; pods that were asked to leave before and are still there when the start has come are a cause, and so "
-    "is what is held for a run that is being started. A promise never changes, and a run has one reservation. On a "
-    "settled world no Pending one is past its "
+    "is what is held for a run that is being started. A promise never changes, a run has one reservation, and one "
+    "that is over stays over. On a settled world no Pending one is past its "
     "start. Hours that a reservation will need are not counted.",
 )
 CUT = Invariant(

@@ -1,0 +1,15 @@
+"""The planted bugs, by the part of Tenure they are in."""
+
+from __future__ import annotations
+
+from proof.mutants.bugs import lives, machines, money, promises, shells
+from proof.mutants.mutant import Mutant
+
+PARTS: dict[str, tuple[Mutant, ...]] = {
+    "Money": money.MUTANTS,
+    "Machines": machines.MUTANTS,
+    "Lives of runs": lives.MUTANTS,
+    "Promises, cuts and draws": promises.MUTANTS,
+    "Outside the engine": shells.MUTANTS,
+}
+MUTANTS: tuple[Mutant, ...] = tuple(mutant for part in PARTS.values() for mutant in part)

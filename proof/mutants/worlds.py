@@ -1,0 +1,58 @@
+"""Random histories as killers: the state machines of the tests without their twins, a fixed seed each.
+
+The auditor looks at every entry; at every fifth step the books are counted from scratch, and a rebuilt state must have
+nothing more to write. What the twins add (a rebuilt state decides alike) costs half the time and finds bugs of
+rebuilding alone; those have tests of their own.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from proof.mutants.seeds import CHECK_EVERY, STEPS
+from tests.engine.machine import KINDS, World
+from tests.engine.test_failures_machine import KINDS as FAILING_KINDS
+from tests.engine.test_failures_machine import Failing
+from tests.engine.test_reservations_machine import KINDS as WAITING_KINDS
+from tests.engine.test_reservations_machine import Waiting
+
+
+class _Bare(World):
+    """A world without twins."""
+
+    def act(self, kind: str, luck: Random) -> None:
+        event = self._event(kind, luck)
+        if event is not None:
+            decide = luck.random() < 0.8
+            self.fleet.handle(event, decide=decide)
+            assert not decide or not self.fleet.state.agenda.pending, f"{kind}: something was not decided on"
+            self.settled = False
+            if not decide and luck.random() < 0.5:
+                return
+        self.settle()
+
+
+class _BareFailing(Failing, _Bare):
+    pass
+
+
+class _BareWaiting(Waiting, _Bare):
+    pass
+
+
+def live(name: str) -> None:
+    """One history; AssertionError at the first thing that does not hold."""
+    kind, _, number = name.rpartition("-")
+    makes, kinds = {
+        "anything": (_Bare, KINDS),
+        "failing": (_BareFailing, FAILING_KINDS),
+        "waiting": (_BareWaiting, WAITING_KINDS),
+    }[kind]
+    luck = Random(f"mutants {name}")
+    world = makes(int(number))
+    world.check()
+    for index in range(STEPS):
+        begins = kind == "failing" and index < 12
+        world.act(("submit", "submit", "bind")[index % 3] if begins else luck.choice(kinds), Random(f"{name} {index}"))
+        if index % CHECK_EVERY == CHECK_EVERY - 1:
+            world.check()
