@@ -25,6 +25,7 @@ from tenure.engine.forecast import Search, Start, safe_plan, slice_of, world_at
 from tenure.engine.future import Future
 from tenure.engine.horizon import Claim
 from tenure.engine.life import move, start
+from tenure.engine.news import is_late
 from tenure.engine.plan import Plan, make_plan
 from tenure.engine.standing import Fleetwide
 from tenure.engine.state import Rank, RunRow, State
@@ -173,7 +174,8 @@ class _Pass:
         if one is None or one.plan.start is None or not standing.may_stand(row, one, now=self.turn.now):
             return False
         search = Search(self.state, row.demand, now=self.turn.now)
-        paid, earlier = self._earliest(row, search, one, before=one.plan.start)
+        patient = not may_cut(row)  # it may have been promised a start beyond all patience
+        paid, earlier = self._earliest(row, search, one, patient=patient, before=one.plan.start)
         if paid is None:
             return False
         limit = self._limit(row, paid)
@@ -267,10 +269,12 @@ class _Pass:
         until = None if row.demand.duration is None else now + row.demand.duration
         bound = bind(plan.parts, who, turn.state.topology, now=now, until=until, pod=row.demand.pod,
                      free=self._free_of(row) if row.demand.fill else None)  # fmt: skip
-        past = self._starts_past(row)
+        past, one = self._starts_past(row), promise.of(turn, row)
         turn.emit(Decided(namespace=row.namespace, run=row.name, verdict=plan.verdict))
         start(turn, row, bound, admitted(plan, len({lease.node for lease in bound.leases})), backfilled=past)
         promise.release(turn, row)
+        if one is not None and is_late(one):
+            self.state.agenda.flavors.add(self.flavor)  # it was held for longer, as nobody knew when it would start
 
     def _free_of(self, row: RunRow) -> Callable[[str], int]:
         """How much of a node opportunistic work may take before it sits on spares: what nobody was promised."""

@@ -28,6 +28,10 @@ MARKS_MAX = 1_024
 """So many marks are kept of a flavor; after that everybody is planned again."""
 
 
+HINDERED = ("NoCustodian", "DrawWaits", "EndsLate")
+"""Reasons why a start that is due is not made yet."""
+
+
 class Mark(NamedTuple):
     """A node or an envelope that has more than it had at some instant to come, or less; for those behind a rank."""
 
@@ -40,6 +44,11 @@ class Mark(NamedTuple):
 def claims(one: Reservation) -> bool:
     """Whether a reservation protects anything."""
     return one.state in ("Pending", "Active") and one.plan.start is not None
+
+
+def is_late(one: Reservation) -> bool:
+    """Whether a start is due and waits for others to leave: what is held for it lasts for longer than was planned."""
+    return one.state == "Active" or one.reason in HINDERED
 
 
 def _behind(one: Reservation, order: QueueKey) -> Rank:
@@ -94,7 +103,8 @@ class News:
         """A promise was made, changed or given up; of one that is over nothing needs to be known."""
         if not claims(new):
             self.forget(new.run_key)
-        if old is not None and claims(old) and claims(new) and (old.state, old.plan) == (new.state, new.plan):
+        same = old is not None and (old.state, old.plan, is_late(old)) == (new.state, new.plan, is_late(new))
+        if same and claims(new):
             return
         for one, gain in ((old, True), (new, False)):
             if one is not None and claims(one):

@@ -12,7 +12,7 @@ from tenure.api.run import Run
 from tenure.engine.bind import Counters
 from tenure.engine.demand import compile_demand
 from tenure.engine.meters import Meter
-from tenure.engine.news import QueueKey
+from tenure.engine.news import QueueKey, is_late
 from tenure.facts import Lease, Life, Pod, PodPhase, Reservation, Slice
 from tenure.units import FOREVER, HOUR, MINUTE, SECOND, Instant, Micros, parse_time
 
@@ -20,8 +20,6 @@ GRACE: Micros = 30 * SECOND
 """How late an end may be that was declared, before somebody gives way: real work never ends to the second."""
 MILESTONES: tuple[Micros, ...] = (HOUR, 5 * MINUTE)
 """How long before its start a waiting run is told that it comes near."""
-HINDERED = ("NoCustodian", "DrawWaits", "EndsLate")
-"""Reasons why a start that is due is not made yet."""
 
 
 class PodRow:
@@ -133,8 +131,8 @@ def held(one: Reservation, lasts: Micros | None, *, now: Instant) -> tuple[Slice
     Who is being started waits for others to leave, and is given ``GRACE`` for it, and as long again whenever that was
     not enough: what is planned behind it is not in its way when it starts.
     """
-    plan, is_late = one.plan, one.state == "Active" or one.reason in HINDERED
-    if plan.start is None or not (is_late or plan.start <= now):
+    plan, waits = one.plan, is_late(one)
+    if plan.start is None or not (waits or plan.start <= now):
         return plan, plan.until or FOREVER
     start = plan.start if one.activated is None else min(plan.start, one.activated)
     late, slack = max(0, now - start), GRACE
@@ -142,7 +140,7 @@ def held(one: Reservation, lasts: Micros | None, *, now: Instant) -> tuple[Slice
         slack *= 2
     if not lasts:
         return msgspec.structs.replace(plan, start=start, until=None), FOREVER
-    if is_late:
+    if waits:
         return msgspec.structs.replace(plan, start=start, until=start + slack + lasts), start + slack
     until = start + lasts * (late // lasts + 1)
     return msgspec.structs.replace(plan, start=start, until=until), until

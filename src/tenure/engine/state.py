@@ -20,9 +20,9 @@ from tenure.engine.demand import compile_demand
 from tenure.engine.family import Family
 from tenure.engine.horizon import Horizon
 from tenure.engine.meters import Meter
-from tenure.engine.news import News, Rank
+from tenure.engine.news import HINDERED, News, Rank, is_late
 from tenure.engine.plan import World
-from tenure.engine.rows import GRACE, HINDERED, MILESTONES, PodRow, Queue, RunRow, held, spares_first
+from tenure.engine.rows import GRACE, MILESTONES, PodRow, Queue, RunRow, held, spares_first
 from tenure.engine.topology import Topology, is_ready
 from tenure.facts import (
     GENESIS,
@@ -341,7 +341,7 @@ class State:
         stuck.discard(one.run_key)
         old = self.reservations.get(one.run_key)
         self.news.promised(flavor, self.runs[one.run_key].order, old, one)
-        open_ended = old is not None and (old.state == "Active" or old.reason in HINDERED)
+        open_ended = old is not None and is_late(old)
         self._leaves_room(self.runs[one.run_key])
         if one.state in ("Released", "Canceled"):
             self.reservations.pop(one.run_key, None)
