@@ -133,10 +133,10 @@ def test_what_no_embedded_fleet_can_run_is_refused_before_it_is_tried_for_ever(f
     done = submit(fresh, text)
     assert (done.code, done.out) == (2, "")
     assert done.err == (
-        "error: Run/rai/image: spec.template.spec.containers[0].env[0].valueFrom: not supported by embedded fleets: give a "
-        "value; mend it, or submit it to a cluster\n"
-        "error: Run/rai/image: spec.template.spec.containers[0].command: missing: embedded fleets run commands; images are "
-        "not pulled; name the program and its arguments\n"
+        "error: Run/rai/image: spec.template.spec.containers[0].env[0].valueFrom: not supported by embedded fleets: "
+        "give a value; mend it, or submit it to a cluster\n"
+        "error: Run/rai/image: spec.template.spec.containers[0].command: missing: embedded fleets run commands; images "
+        "are not pulled; name the program and its arguments\n"
         "next: mend what is listed above and try again; nothing was changed\n"
     )
     assert call("runs", "list", "-A", "-o", "name", fleet=fresh).out == ""

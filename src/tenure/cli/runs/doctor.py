@@ -66,7 +66,11 @@ def _examined(session: Session) -> Iterator[Check]:
 
 def _table(checks: Sequence[Check]) -> Table:
     rows: list[list[Cell]] = [
-        [one.check, (one.result, STYLES[one.result]), f"{one.finding.rstrip('.')}. Fix: {one.fix}" if one.fix else one.finding]
+        [
+            one.check,
+            (one.result, STYLES[one.result]),
+            f"{one.finding.rstrip('.')}. Fix: {one.fix}" if one.fix else one.finding,
+        ]
         for one in checks
     ]
     return Table(columns("CHECK", "RESULT", "FINDING"), rows)
