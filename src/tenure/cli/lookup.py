@@ -22,9 +22,14 @@ def run_argument(function: Function) -> Function:
 def view_at(fleet: Fleet, at: Instant | None) -> View:
     """Everything as it is now, or as it was at an instant of the past."""
     now = fleet.view()
-    if at is not None and at > now.now:
-        raise Trouble(f"{stamp(at)} is in the future", next_step="ask for an instant of the past")
+    check_past(at, now.now)
     return now if at is None else fleet.view(at)
+
+
+def check_past(at: Instant | None, now: Instant) -> None:
+    """Nobody knows what will be."""
+    if at is not None and at > now:
+        raise Trouble(f"{stamp(at)} is in the future", next_step="ask for an instant of the past")
 
 
 def find(session: Session, view: View, text: str) -> RunLine:

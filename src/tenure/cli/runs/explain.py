@@ -246,7 +246,7 @@ def _now(session: Session, answer: _Answer) -> Iterator[tuple[str, str]]:
     elif line.phase != "Pending" or line.held or line.stopping:
         yield "Now", f"{'Stopping' if line.stopping else line.phase}: {line.message}"
         if line.phase == "Failed" and line.reason in RULES:
-            yield "Helps", remedy(session, Reason(code=line.reason))
+            yield "Helps", remedy(session, Reason(code=line.reason), line=line)
     elif line.requeued:
         yield "Now", "queued again after it was cut; nobody is cut for it in turn"
 
