@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tenure.cli.explaining import remedy
+from tenure.cli.lookup import other_flavor
 from tenure.cli.manifests import dry_run, files, read_objects
 from tenure.cli.output import Format, show
 from tenure.cli.port import Fleet, RunLine, Submitted, View
@@ -78,6 +79,8 @@ def _with_lines(done: Submitted, view: View) -> Iterator[tuple[str, str, RunLine
 def _lines(session: Session, done: Submitted, view: View) -> Iterator[str]:
     for name, change, line in _with_lines(done, view):
         said = "" if not name.startswith("Run/") else f": {_fate(session, done, line)}{_promised(view, line)}"
+        if line is not None and line.blocked and (other := other_flavor(view, line.flavor)):
+            said += f" {safe(other)}"
         yield fold(f"{safe(name)} {change}{said}")
 
 
