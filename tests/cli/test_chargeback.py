@@ -55,8 +55,8 @@ def test_a_bill_for_people(funded: Path) -> None:
     assert bill(funded, *PRICE).out == snapshot("""\
 GPU-hours paid by each owner from 2025-11-01T00:00:00Z to 2025-12-02T00:00:00Z:
 PAYER          TYPE         OWN  FAMILY   LENT  GPU-HOURS  SHARE     USD
-org:ai:eval    H100-80GB      0   24.00      0      24.00    13%   60.00
-org:ai:rai     H100-80GB  48.00       0   8.00      56.00    31%  140.00
+org:ai:eval    H100-80GB      0   24.00      0      24.00    14%   60.00
+org:ai:rai     H100-80GB  48.00       0   8.00      56.00    32%  140.00
 org:bio        H100-80GB      0       0  16.00      16.00     9%   40.00
 org:mm:vision  H100-80GB  32.00       0  48.00      80.00    45%  200.00
 TOTAL          -          80.00   24.00  72.00     176.00   100%  440.00

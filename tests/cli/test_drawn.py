@@ -43,8 +43,9 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_draw_is_right_by_the_name_of_its_reservation(played: Path) -> None:
     [name] = call("runs", "reservations", "rai/late", "--all", "-o", "name", fleet=played).out.split()
-    record = call("runs", "verify", f"Reservation/{name}", "-o", "json", fleet=played).json
-    assert (record["ok"], [one["state"] for one in record["draws"]]) == (True, ["right"])
+    for spelt in (f"Reservation/{name}", name):
+        record = call("runs", "verify", spelt, "-o", "json", fleet=played).json
+        assert (record["ok"], [one["state"] for one in record["draws"]]) == (True, ["right"])
 
 
 def test_the_story_of_who_waited_has_the_promise_the_draw_and_the_start(played: Path) -> None:

@@ -76,6 +76,10 @@ def test_what_is_no_json_is_an_error_and_no_traceback() -> None:
     assert "Traceback" not in done.err
 
 
+def test_a_custodian_that_is_not_there_is_not_found(tmp_path: Path) -> None:
+    assert call("tenure", "custodian", "status", str(tmp_path / "nope")).code == 5
+
+
 def test_a_custodian_is_made_once_and_tells_where_it_stands(tmp_path: Path) -> None:
     folder = str(tmp_path / "chain")
     made = json.loads(

@@ -92,7 +92,9 @@ def test_a_cluster_without_the_extra_says_what_to_install(tmp_path: Path) -> Non
     code = f"{hide} from tenure.cli.main import runs; runs.main({flags!r})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr.startswith("error: the extra for Kubernetes is not installed (aiohttp)")
+    assert done.stderr.startswith(
+        "error: no embedded fleet was chosen, and the extra for Kubernetes is not installed (aiohttp)"
+    )
 
 
 def test_trouble_of_a_context_is_trouble(tmp_path: Path) -> None:

@@ -71,8 +71,9 @@ def test_before_the_beginning_there_is_nothing(past: Path) -> None:
     assert done.err == "no budgets\n"
 
 
-def test_the_future_is_refused(past: Path) -> None:
-    done = call("runs", "budgets", "usage", "--at", "2999-01-01", fleet=past)
+@pytest.mark.parametrize("words", [("budgets", "usage"), ("leases",)])
+def test_the_future_is_refused(past: Path, words: tuple[str, ...]) -> None:
+    done = call("runs", *words, "--at", "2999-01-01", fleet=past)
     assert (done.code, done.err.splitlines()[0]) == (2, "error: 2999-01-01T00:00:00Z is in the future")
 
 

@@ -88,3 +88,22 @@ def test_a_run_that_is_there_already_is_said_to_be(used: Path) -> None:
     done = call("runs", "plan", "-f", "-", fleet=used, stdin=text)
     assert done.code == 0
     assert "Run/rai/a-train is Completed already" in done.out
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [("H10", "did you mean H100?"), ("h100", "did you mean H100?"), ("MI300X", "there are H100."), ("H100", "")],
+)
+def test_a_kind_of_gpu_that_no_machine_has_is_told_with_the_one_that_was_meant(
+    fresh: Path, wanted: str, said: str
+) -> None:
+    text = run_yaml("typo", 640, "true", resources={"gpuType": wanted})
+    done = call("runs", "plan", "-f", "-", stdin=text, fleet=fresh)
+    assert done.code == 4
+    assert ("No machine has gpuType" in done.out) == bool(said)
+    assert said in done.out
+    with driven(fresh):
+        told = submit(fresh, text).out
+        assert ("No machine has gpuType" in told) == bool(said)
+        assert said in told
+        assert said in call("runs", "explain", "rai/typo", fleet=fresh).out

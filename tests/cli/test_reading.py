@@ -52,6 +52,9 @@ def test_list_shows_one_namespace_and_says_where_the_others_are(past: Path) -> N
     [
         (["--phase", "Completed"], "a-train b-flaky c-eval d-later"),
         (["--phase", "pending"], "e-giant"),
+        (["--phase", "blocked"], "e-giant"),
+        (["--phase", "stopping"], ""),
+        (["--sort", "oldest"], "a-train b-flaky c-eval d-later e-giant"),
         (["--phase", "pending", "--phase", "failed"], "e-giant"),
         (["--owner", "org:ai"], "a-train b-flaky c-eval d-later e-giant"),
         (["--owner", "org:a"], ""),

@@ -162,6 +162,31 @@ def test_a_snapshot_tells_what_is_promised_and_who_is_at_risk() -> None:
     assert "AT RISK" not in over
 
 
+def test_who_is_at_risk_for_want_of_money_is_told_of_which(tmp_path: Path) -> None:
+    (tmp_path / "short.yaml").write_text(
+        """
+kind: Scenario
+metadata: {name: short}
+start: "2025-11-01T00:00:00Z"
+nodes:
+- {name: "a-{i}", count: 1, gpus: 8, labels: {region: west, cluster: lab, fabric.domain: A, gpu.flavor: H100}}
+objects:
+- kind: Budget
+  metadata: {name: rai}
+  spec:
+    owner: org:rai
+    envelopes: [{name: west, flavor: H100, selector: {region: west}, concurrency: 8, maxGPUHours: 16}]
+- {kind: Run, metadata: {name: one, namespace: rai}, spec: {owner: "org:rai", resources: {gpuType: H100, totalGPUs: 8}}}
+timeline:
+- {at: 115m, snapshot: soon}
+until: 3h
+"""
+    )
+    told = call("tenure", "scenario", str(tmp_path / "short.yaml")).out
+    risks = still(told.partition("AT RISK")[2])
+    assert risks.startswith(" CHANCE AT FOR\nrai/one 100 % +AGE Budget/rai/west\n"), risks
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from inline_snapshot import snapshot
 
-from tests.cli.support import BUDGETS, Done, call, driven, run_yaml, submit
+from tests.cli.support import BUDGETS, Done, call, driven, run_yaml, still, submit
 
 
 def head(fleet: Path) -> str:
@@ -133,10 +133,29 @@ def test_what_no_embedded_fleet_can_run_is_refused_before_it_is_tried_for_ever(f
     done = submit(fresh, text)
     assert (done.code, done.out) == (2, "")
     assert done.err == (
-        "error: Run/rai/image: spec.template.spec.containers[0].env[0].valueFrom: not supported by embedded fleets: give a "
-        "value; mend it, or submit it to a cluster\n"
-        "error: Run/rai/image: spec.template.spec.containers[0].command: missing: embedded fleets run commands; images are "
-        "not pulled; name the program and its arguments\n"
+        "error: Run/rai/image: spec.template.spec.containers[0].env[0].valueFrom: not supported by embedded fleets: "
+        "give a value; mend it, or submit it to a cluster\n"
+        "error: Run/rai/image: spec.template.spec.containers[0].command: missing: embedded fleets run commands; images "
+        "are not pulled; name the program and its arguments\n"
         "next: mend what is listed above and try again; nothing was changed\n"
     )
     assert call("runs", "list", "-A", "-o", "name", fleet=fresh).out == ""
+
+
+def test_a_run_that_waits_is_told_when_it_starts_and_what_that_rests_on(fresh: Path) -> None:
+    with driven(fresh):
+        assert submit(fresh, run_yaml("a", 14, "sleep 60", runtime={"expectedDuration": "1h"})).code == 0
+        told = submit(fresh, run_yaml("b", 8, "true")).out
+        assert still(told).endswith(" Planned start: TIME (in AGE), projected from declared ends.\n"), still(told)
+        again = call("runs", "submit", "-f", "-", "-o", "json", fleet=fresh, stdin=run_yaml("b", 8, "true")).json
+        planned = call("runs", "list", "-n", "rai", "-o", "json", fleet=fresh).json["items"][1]["status"]
+        assert again["objects"][0]["plannedStart"] == planned["earliestStart"]
+        call("runs", "cancel", "rai/a", "rai/b", fleet=fresh)
+
+
+def test_the_hint_at_logs_names_the_run(fresh: Path) -> None:
+    with driven(fresh):
+        assert submit(fresh, run_yaml("fails", 4, "exit 3")).code == 0
+        assert call("runs", "watch", "rai/fails", fleet=fresh).code == 0
+        for verb in ("explain", "describe"):
+            assert "Look at `kubectl-runs logs rai/fails`." in call("runs", verb, "rai/fails", fleet=fresh).out

@@ -543,6 +543,9 @@ def test_a_cluster_on_its_way(new_plane: Callable[[], ControlPlane], tmp_path: P
     assert told.err == f"nothing drives this fleet, so nothing starts yet: {DRIVE}\n"
     with operating(plane.admin, tmp_path / "journal"):
         until(lambda: home.phase("rai/early") == "Pending" and home.call("explain", "rai/early").code == 0)
+    made = World(plane, "rai").run("early")["metadata"]["creationTimestamp"]
+    (life,) = home.call("story", "rai/early", "-o", "json").json["incarnations"]
+    assert life["submitted"] == life["events"][0]["at"] == made  # not when somebody came to take it in
     nobody_took_it_in(home)
     forged(plane, home)
     archived(plane, tmp_path)
@@ -570,7 +573,7 @@ def nobody_took_it_in(home: Home) -> None:
     assert home.submit(run_yaml("late", 4)).out == "Run/rai/late created: recorded; nothing drives this fleet yet\n"
     told = still(home.call("list", "-n", "rai").out)
     assert re.search(
-        r"^early .*\nlate Pending 0/4 org:ai:rai AGE (\S+ )?waits for a driver to look at it$", told, re.M
+        r"^early .*\nlate Pending 0/4 org:ai:rai AGE (\S+ )?waits for a driver to look at it$", told, re.MULTILINE
     ), told
     assert home.phase("rai/late") == "Pending"
     told = home.call("explain", "rai/late")

@@ -127,4 +127,4 @@ def test_without_the_extra_it_is_said_what_to_install(tmp_path: Path, monkeypatc
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     done = call("tenure", "up", str(fleet), "--until-idle", "--otel")
     assert done.code == 2
-    assert "pip install 'tenure[otel]'" in done.err
+    assert "pip install '.[otel]' in a clone of Tenure" in done.err

@@ -121,7 +121,7 @@ def test_without_the_extra_it_is_said_what_to_install(tmp_path: Path, monkeypatc
     monkeypatch.setattr(scraped, "find_spec", lambda name: None)
     done = call("tenure", "up", str(tmp_path / "x.db"), "--metrics", "9464")
     assert done.code == 2
-    assert "pip install 'tenure[metrics]'" in done.err
+    assert "pip install '.[metrics]' in a clone of Tenure" in done.err
 
 
 def test_nothing_that_goes_wrong_with_metrics_stops_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

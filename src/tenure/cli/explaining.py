@@ -47,9 +47,11 @@ def verdict_record(verdict: Verdict) -> dict[str, Any]:
     return record
 
 
-def remedy(session: Session, reason: Reason, *, never: bool = False) -> str:
-    """What helps, with commands as this user would type them."""
-    return spoken(session, reasons.remedy(reason, never=never))
+def remedy(session: Session, reason: Reason, *, never: bool = False, line: RunLine | None = None) -> str:
+    """What helps, with commands as this user would type them; of a run, with its name."""
+    text = reasons.remedy(reason, never=never)
+    logs = "" if line is None else session.about("logs", line.namespace, line.name)
+    return spoken(session, text.replace("kubectl runs logs", logs) if logs else text)
 
 
 def spoken(session: Session, text: str) -> str:

@@ -8,7 +8,7 @@ import click
 
 from tenure.cli.session import Function, Session, missing
 from tenure.cli.trouble import Trouble
-from tenure.cli.words import stamp
+from tenure.cli.words import some, stamp
 
 if TYPE_CHECKING:
     from tenure.cli.port import Fleet, RunLine, View
@@ -22,9 +22,14 @@ def run_argument(function: Function) -> Function:
 def view_at(fleet: Fleet, at: Instant | None) -> View:
     """Everything as it is now, or as it was at an instant of the past."""
     now = fleet.view()
-    if at is not None and at > now.now:
-        raise Trouble(f"{stamp(at)} is in the future", next_step="ask for an instant of the past")
+    check_past(at, now.now)
     return now if at is None else fleet.view(at)
+
+
+def check_past(at: Instant | None, now: Instant) -> None:
+    """Nobody knows what will be."""
+    if at is not None and at > now:
+        raise Trouble(f"{stamp(at)} is in the future", next_step="ask for an instant of the past")
 
 
 def find(session: Session, view: View, text: str) -> RunLine:
@@ -65,3 +70,18 @@ def _like(keys: list[str], namespace: str, name: str) -> str:
         key.split("/")[1]: key for key in keys if key.startswith(f"{namespace}/")
     }
     return here.get(nearest(name, tuple(sorted(here))) or "", "")
+
+
+def other_flavor(view: View, flavor: str) -> str:
+    """Of a kind of GPU that no machine has: which was meant, or which there are; for who may see machines."""
+    try:
+        known = sorted({line.flavor for line in view.nodes() if line.flavor})
+    except Trouble:
+        return ""
+    if flavor in known or not known:
+        return ""
+    from tenure.api.tree import nearest
+
+    longer = next((one for one in known if one.lower().startswith(flavor.lower())), "")
+    meant = longer or nearest(flavor, tuple(known))
+    return f"No machine has gpuType {flavor}" + (f": did you mean {meant}?" if meant else f"; there are {some(known)}.")

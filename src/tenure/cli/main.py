@@ -53,7 +53,7 @@ SERVER = {
     "operator": Verb("tenure.cli.server.operator", "Run a Kubernetes cluster: decide, bind pods, keep the books."),
     "scenario": Verb("tenure.cli.server.scenario", "Play a scenario on the simulator."),
     "simulate": Verb("tenure.cli.server.simulate", "Replay job traces on the engine, beside FIFO and EASY."),
-    "ledger": Verb("tenure.cli.server.ledger", "Verify, export, show, accept or restore a ledger."),
+    "ledger": Verb("tenure.cli.server.ledger", "Verify, rebuild, export, show, accept or restore a ledger."),
     "custodian": Verb("tenure.cli.server.custodian", "Keep a hash chain for the lottery."),
     "notify": Verb("tenure.cli.server.notify", "Show how notifications fare, or send dead letters again."),
     "policy": Verb("tenure.cli.server.policy", "Show or set a fleet's policy."),

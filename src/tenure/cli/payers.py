@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from tenure.cli.output import Cell, Table, columns
-from tenure.cli.words import gpu_hours
+from tenure.cli.words import gpu_hours, percents
 from tenure.ledger import LeaseRow
 from tenure.units import HOUR, GpuMicros, Instant
 
@@ -84,10 +84,10 @@ def class_records(shares: Iterable[Share]) -> dict[str, dict[str, Any]]:
 
 def class_summary(shares: list[Share]) -> str:
     """The split in one line: ``16.00 GPU-hours: 12.00 owned (75%), 4.00 borrowed (25%)``."""
-    whole = total(shares)
+    whole, sums = total(shares), by_class(shares)
     parts = [
-        f"{gpu_hours(used)} {kind}" + (f" ({_percent(used, whole)})" if whole else "")
-        for kind, (_, used) in by_class(shares).items()
+        f"{gpu_hours(used)} {kind}" + (f" ({part})" if whole else "")
+        for (kind, (_, used)), part in zip(sums.items(), percents([used for _, used in sums.values()]), strict=True)
     ]
     return f"{gpu_hours(whole)} GPU-hours: {', '.join(parts)}"
 
@@ -96,8 +96,8 @@ def table(shares: list[Share], *, empty: str) -> Table:
     """A row for each share, and the sum if there are several."""
     rows: list[list[Cell]] = [
         [one.payer, one.funding, f"{one.budget}/{one.envelope}", str(one.gpus), str(one.spares), gpu_hours(one.used),
-         gpu_hours(one.spare_used), _percent(one.used, total(shares))]
-        for one in shares
+         gpu_hours(one.spare_used), part]
+        for one, part in zip(shares, percents([one.used for one in shares]), strict=True)
     ]  # fmt: skip
     if len(shares) > 1:
         sums = [str(sum(one.gpus for one in shares)), str(sum(one.spares for one in shares))]
@@ -105,7 +105,3 @@ def table(shares: list[Share], *, empty: str) -> Table:
         rows.append([("TOTAL", "strong"), "-", "-", *sums, gpu_hours(total(shares)), spare, "100%"])
     heads = columns("PAYER", "CLASS", "ENVELOPE", ">GPUS", "+>SPARES", ">GPU-HOURS", "+>SPARE-HOURS", ">SHARE")
     return Table(heads, rows, empty)
-
-
-def _percent(part: GpuMicros, whole: GpuMicros) -> str:
-    return f"{100 * part // whole}%" if whole else "-"

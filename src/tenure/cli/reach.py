@@ -25,8 +25,8 @@ def _found(kubeconfig: Path | None, context: str | None, _environment: str) -> A
     except NoAccess as error:
         chosen = kubeconfig is not None or context is not None
         problem = str(error).rstrip(".") if chosen else f"no fleet was chosen, and no cluster: {str(error).rstrip('.')}"
-        raise Trouble(problem, next_step="name an embedded fleet with --local FILE (`tenure init FILE --fleet "
-                      "fleet.yaml` creates one), or a cluster with --kubeconfig FILE",
+        raise Trouble(problem, next_step="name an embedded fleet with --local FILE or TENURE_LOCAL (`tenure init FILE "
+                      "--fleet fleet.yaml` creates one), or a cluster with --kubeconfig FILE",
                       exit=Exit.NOT_FOUND if chosen else Exit.INVALID) from error  # fmt: skip
 
 

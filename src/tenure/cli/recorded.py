@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
+from msgspec.structs import replace
+
 from tenure.cli.port import Misshown, Planned, Rehearsal, Telling, View
 from tenure.cli.view import StateView, run_line
 from tenure.embedded.fleet import Fleet
@@ -16,7 +18,7 @@ from tenure.engine import Apply, State, Tick
 from tenure.engine.shown import of_now
 from tenure.engine.state import RunRow
 from tenure.engine.words import Words
-from tenure.facts import Decided, Noted, Opened, Reason
+from tenure.facts import Decided, Noted, Opened, PutRun, Reason
 from tenure.ledger import (
     Charge,
     CutRow,
@@ -32,7 +34,7 @@ from tenure.ledger import (
 from tenure.ledger import RunRow as Submission
 from tenure.shell.home import fold_entry, rebuild
 from tenure.shell.ledger_store import LedgerStore
-from tenure.units import GpuMicros, Instant
+from tenure.units import GpuMicros, Instant, parse_time
 
 if TYPE_CHECKING:
     from tenure.engine import Outcome
@@ -76,7 +78,17 @@ class Recorded:
         return self._fleet.ledger.decisions(namespace, run, limit)
 
     def submissions(self, namespace: str, run: str) -> list[Submission]:
-        return self._fleet.ledger.submissions(namespace, run)
+        return [self._dated(row) for row in self._fleet.ledger.submissions(namespace, run)]
+
+    def _dated(self, row: Submission) -> Submission:
+        entry = next(self._fleet.ledger.entries(row.seq - 1, row.seq))
+        made = (
+            fact.object.metadata.creation_timestamp
+            for fact in entry.facts
+            if isinstance(fact, PutRun) and fact.object.metadata.uid == row.uid
+        )
+        created = next(made, None)
+        return row if created is None else replace(row, created=parse_time(created))
 
     def find_reservations(self, **question: Any) -> list[ReservationRow]:
         return self._fleet.ledger.reservations(**question)

@@ -142,8 +142,12 @@ def kubernetes() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        step = "pip install 'tenure[kube]', or name an embedded fleet with --local FILE"
-        raise Trouble(f"the extra for Kubernetes is not installed ({error.name})", next_step=step) from error
+        step = (
+            f"name an embedded fleet with --local FILE or {LOCAL_VARIABLE}; for a cluster, "
+            "pip install '.[kube]' in a clone of Tenure"
+        )
+        problem = f"no embedded fleet was chosen, and the extra for Kubernetes is not installed ({error.name})"
+        raise Trouble(problem, next_step=step) from error
 
 
 def missing(session: Session, what: str, *, like: str = "") -> Trouble:

@@ -23,8 +23,10 @@ from tenure.engine.reasons import sentence
 from tenure.engine.remedies import did
 from tenure.facts import Froze, Reason, Slice
 from tenure.ledger import CutRow, LeaseRow, Note, PlanRow, ResolutionRow, RunRow
-from tenure.units import Instant, format_time
+from tenure.units import SECOND, Instant, format_time
 
+LATE = 60 * SECOND
+"""A run that was taken in so long after it was submitted waited for somebody to look at it."""
 _TOO_OFTEN = ("Countdown",)
 """Notes that are no part of a story."""
 _FIRST = ("Submitted", "Waiting", "Blocked", "Activated", "Draw", "Resolved", "Released", "Cut")
@@ -83,7 +85,8 @@ class _Told:
 
     def _events(self, run: RunRow) -> Iterator[Event]:
         asked = f"{run.owner or 'nobody'} asked for {run.gpus} {run.flavor} GPUs."
-        yield Event(at=run.at, seq=run.seq, kind="Submitted", text=asked)
+        late = f" It was taken in {span(run.at - run.submitted)} later." if run.at - run.submitted > LATE else ""
+        yield Event(at=run.submitted, seq=run.seq, kind="Submitted", text=asked + late)
         notes = [note for note in self.notes if note.kind not in _TOO_OFTEN]
         said = {(note.seq, note.kind): note.message for note in notes}
         known = {(row.seq, "Cut") for row in self.cuts}

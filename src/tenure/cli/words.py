@@ -91,3 +91,19 @@ def some(parts: Sequence[str], most: int = 4, *, joint: str = ", ") -> str:
     """The first few, and how many more."""
     rest = len(parts) - most
     return joint.join(parts[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def percents(parts: Sequence[int]) -> list[str]:
+    """The shares of a whole in whole percents that sum to 100: what rounding down leaves goes to the largest rests.
+
+    >>> percents([1, 1, 1]), percents([2, 1]), percents([0])
+    (['34%', '33%', '33%'], ['67%', '33%'], ['-'])
+    """
+    whole = sum(parts)
+    if not whole:
+        return ["-"] * len(parts)
+    shares = [100 * part // whole for part in parts]
+    by_rest = sorted(range(len(parts)), key=lambda place: -(100 * parts[place] % whole))
+    for place in by_rest[: 100 - sum(shares)]:
+        shares[place] += 1
+    return [f"{share}%" for share in shares]

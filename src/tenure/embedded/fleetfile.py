@@ -103,7 +103,7 @@ def _this_machine(file: FleetFile, local: Callable[[str], Node | None], faults: 
     node = local(file.policy.gpu_resource)
     if node is None:
         problem = "NVML finds no NVIDIA GPU on this machine"
-        fix = "list the nodes instead; or install the driver and the extra: pip install 'tenure[nvml]'"
+        fix = "list the nodes instead; or install the driver and the extra: pip install '.[nvml]' in a clone of Tenure"
         faults.add(("nodes",), problem, fix, value=f'"{LOCAL}"')
     return () if node is None else (node,)
 

@@ -41,6 +41,12 @@ class RunRow(Struct, frozen=True, kw_only=True):
     gpus: int
     at: Instant
     seq: int
+    created: Instant | None = None
+    """When its object says that it was made, where that was looked up: in an outage long before it was taken in."""
+
+    @property
+    def submitted(self) -> Instant:
+        return self.at if self.created is None else min(self.at, self.created)
 
 
 class ReservationRow(Struct, frozen=True, kw_only=True):
@@ -164,7 +170,7 @@ def put_beacon(db: sqlite3.Connection, fact: Published, *, seq: int) -> None:
 def runs(db: sqlite3.Connection, *, namespace: str, name: str) -> list[RunRow]:
     """Every Run that ever had a name, the oldest first."""
     sql = "SELECT * FROM runs WHERE namespace = ? AND name = ? ORDER BY seq"
-    return [_named(row, RunRow) for row in db.execute(sql, (namespace, name))]
+    return [_named((*row, None), RunRow) for row in db.execute(sql, (namespace, name))]
 
 
 def reservations(

@@ -41,8 +41,8 @@ def command(session: Session, output: Format, limit: int) -> Exit:
 
     The checker keeps books of its own and shares no code with the engine: every hash, every lease's opening and end,
     its payer, every limit at every instant, every promise, every draw, and all sums counted again from scratch. It
-    reads only, and may be run while the fleet works. In a cluster the Lease objects are compared with the ledger too, in
-    an embedded fleet the tables that questions are answered from.
+    reads only, and may be run while the fleet works. In a cluster the Lease objects are compared with the ledger too,
+    in an embedded fleet the tables that questions are answered from.
 
     Exit code 0 means that everything holds, 7 that something does not, 6 that the ledger itself was refused.
 

@@ -14,7 +14,7 @@ from tenure.cli.session import Session, output, verb
 from tenure.cli.terminal import say
 from tenure.cli.times import MOMENT, month
 from tenure.cli.trouble import Trouble
-from tenure.cli.words import gpu_hours, stamp
+from tenure.cli.words import gpu_hours, percents, stamp
 from tenure.ledger import Charge
 from tenure.units import HOUR, Instant, format_time
 
@@ -145,7 +145,9 @@ class _Bill:
 
     def parts(self) -> Iterator[Table | str]:
         yield f"GPU-hours paid by each owner from {stamp(self.since)} to {stamp(self.until)}:"
-        yield Table(self._heads(), [*map(self._row, self.lines), *self._total()], "nothing was used in this period")
+        parts = percents([line.used for line in self.lines])
+        rows = [self._row(line, part) for line, part in zip(self.lines, parts, strict=True)]
+        yield Table(self._heads(), [*rows, *self._total()], "nothing was used in this period")
 
     def _heads(self) -> tuple[Column, ...]:
         about = {
@@ -162,10 +164,10 @@ class _Bill:
             return [self.name(line), line.payer]
         return [line.payer, self.name(line), *([line.owner] if self.by == "run" else [])]
 
-    def _row(self, line: Line) -> list[Cell]:
+    def _row(self, line: Line, part: str) -> list[Cell]:
         sums = [gpu_hours(one) for one in (line.owned, line.shared, line.lent, line.spare, line.used)]
         money = [_money(self.prices.cost(line.flavor, line.used))] if self.prices else []
-        return [*self._about(line), line.flavor, *sums, f"{100 * line.used // self.used}%", *money]
+        return [*self._about(line), line.flavor, *sums, part, *money]
 
     def _total(self) -> list[list[Cell]]:
         if len(self.lines) < 2:

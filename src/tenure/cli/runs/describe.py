@@ -115,7 +115,11 @@ class _Told:
 
     def _remedy(self) -> str:
         waits = self.line.phase in ("Pending", "Failed") and self.line.reason in RULES
-        return remedy(self.session, Reason(code=self.line.reason), never=self.line.blocked) if waits else ""
+        return (
+            remedy(self.session, Reason(code=self.line.reason), never=self.line.blocked, line=self.line)
+            if waits
+            else ""
+        )
 
     def _shape(self) -> str:
         spec = self.run.spec

@@ -21,7 +21,7 @@ from tenure.cli.explaining import (
     summary,
     verdict_record,
 )
-from tenure.cli.lookup import run_argument, unknown
+from tenure.cli.lookup import other_flavor, run_argument, unknown
 from tenure.cli.output import Cell, Format, Table, columns, fields, phase, show
 from tenure.cli.port import Fleet, Planned, RunLine, View
 from tenure.cli.promised import odds, planned, risk
@@ -174,6 +174,7 @@ def _facts(session: Session, view: View, answer: _Answer) -> Iterator[tuple[str,
         yield from _promised(answer, now)
         yield "Could pay", _could_pay(answer)
         yield "Helps", remedy(session, _trouble(answer, verdict.headline), never=verdict.outcome == "never")
+        yield "Machines", "" if line is None else other_flavor(view, line.flavor)
     elif answer.rows and any(row.open for row in answer.rows):
         yield from _standing(view, answer)
     elif verdict.segments:
@@ -246,7 +247,7 @@ def _now(session: Session, answer: _Answer) -> Iterator[tuple[str, str]]:
     elif line.phase != "Pending" or line.held or line.stopping:
         yield "Now", f"{'Stopping' if line.stopping else line.phase}: {line.message}"
         if line.phase == "Failed" and line.reason in RULES:
-            yield "Helps", remedy(session, Reason(code=line.reason))
+            yield "Helps", remedy(session, Reason(code=line.reason), line=line)
     elif line.requeued:
         yield "Now", "queued again after it was cut; nobody is cut for it in turn"
 

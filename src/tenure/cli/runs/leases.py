@@ -9,6 +9,7 @@ import click
 from tenure.api.meta import to_wire
 from tenure.api.tree import nearest
 from tenure.cli.exits import Exit
+from tenure.cli.lookup import check_past
 from tenure.cli.output import Cell, Format, Table, columns, listing, show
 from tenure.cli.port import Fleet
 from tenure.cli.session import Session, output, verb
@@ -54,6 +55,7 @@ def command(session: Session, output: Format, run: str | None, limit: int | None
     shown = SCREEN_MAX if limit is None and is_terminal() else limit or None
     with session.fleet() as fleet:
         now = fleet.view().now
+        check_past(question["at"], now)
         rows = fleet.find_leases(namespace=namespace, run=name, newest=True, limit=shown and shown + 1, **question)
         if not rows and question["node"]:
             _check_node(session, fleet, question["node"])

@@ -17,9 +17,12 @@ if TYPE_CHECKING:
     from tenure.cli.port import RunLine, View
 
 PHASES = ("Pending", "Running", "Completed", "Failed")
+SHOWN = ("Blocked", "Stopping")
+"""What the list says in the place of a phase: waiting in vain, and on its way out."""
 _ORDER: dict[str, Callable[[RunLine], Any]] = {
     "name": lambda line: (line.namespace, line.name),
     "age": lambda line: (-(line.created or 0), line.namespace, line.name),
+    "oldest": lambda line: (line.created or 0, line.namespace, line.name),
     "gpus": lambda line: (-line.gpus, line.namespace, line.name),
     "owner": lambda line: (line.owner, line.namespace, line.name),
     "phase": lambda line: (PHASES.index(line.phase), line.namespace, line.name),
@@ -28,7 +31,11 @@ _ORDER: dict[str, Callable[[RunLine], Any]] = {
 
 @verb("list", "List runs.", listing=True)
 @click.option(
-    "--phase", "wanted", type=click.Choice(PHASES, case_sensitive=False), multiple=True, help="Only runs in this phase."
+    "--phase",
+    "wanted",
+    type=click.Choice((*PHASES, *SHOWN), case_sensitive=False),
+    multiple=True,
+    help="Only runs in this phase, as the list shows it; Pending is every run that waits.",
 )
 @click.option("--owner", metavar="OWNER", help="Only runs of this owner and of owners below it.")
 @click.option(
@@ -36,7 +43,7 @@ _ORDER: dict[str, Callable[[RunLine], Any]] = {
     type=click.Choice(tuple(_ORDER)),
     default="name",
     show_default=True,
-    help="By what to sort; youngest and largest first.",
+    help="By what to sort; age: the youngest first, oldest: the oldest; gpus: the largest.",
 )
 @output()
 def command(session: Session, output: Format, wanted: tuple[str, ...], owner: str | None, sort: str) -> None:
@@ -52,7 +59,8 @@ def command(session: Session, output: Format, wanted: tuple[str, ...], owner: st
         lines = [
             line
             for line in view.lines(session.scope)
-            if (not wanted or line.phase in wanted) and (owner is None or _is_under(line.owner, owner))
+            if (not wanted or line.phase in wanted or _shown(line) in wanted)
+            and (owner is None or _is_under(line.owner, owner))
         ]
         lines.sort(key=_ORDER[sort])
         show(
@@ -96,8 +104,13 @@ def table(lines: list[RunLine], view: View, *, all_namespaces: bool, empty: str 
     return Table(columns(*heads), rows, empty)
 
 
+def _shown(line: RunLine) -> str:
+    """The phase as the list says it."""
+    return "Blocked" if line.blocked else "Stopping" if line.stopping else line.phase
+
+
 def _row(line: RunLine, view: View) -> list[Cell]:
-    shown = ("Blocked", "bad") if line.blocked else phase("Stopping" if line.stopping else line.phase)
+    shown = ("Blocked", "bad") if line.blocked else phase(_shown(line))
     return [
         line.name, shown, f"{line.held}/{line.gpus}", line.owner, age(line.created, view.now), line.flavor,
         str(line.attempt), str(line.restarts), stamp(line.created), stamp(line.started), why(line, view),

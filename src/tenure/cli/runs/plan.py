@@ -9,6 +9,7 @@ from tenure.api.meta import to_wire
 from tenure.cli import choices
 from tenure.cli.exits import Exit
 from tenure.cli.explaining import cover_parts, needed, payers, placement_parts, places, remedy, verdict_record
+from tenure.cli.lookup import other_flavor
 from tenure.cli.manifests import files, read_objects
 from tenure.cli.output import Format, Table, fields, show
 from tenure.cli.port import Planned
@@ -55,12 +56,14 @@ def command(session: Session, output: Format, filenames: tuple[str, ...], more: 
         raise Trouble("there is no Run in these files", next_step="name a file with a Run in it")
     with session.fleet() as fleet:
         told = fleet.rehearse(objects)
-        now = fleet.view().now
+        view = fleet.view()
+        now = view.now
+        others = {one.line.key: other_flavor(view, one.line.flavor) for one in told.runs}
     if told.refused:
         raise invalid(told.refused, next_step="mend what is listed above; submit would refuse it too")
     show(
         output,
-        tables=lambda: _parts(session, told.runs, now=now, wide=output == "wide"),
+        tables=lambda: _parts(session, told.runs, others, now=now, wide=output == "wide"),
         data=lambda: {"runs": [_record(one, now) for one in told.runs]},
         names=lambda: (one.line.key for one in told.runs if one.verdict and one.verdict.outcome == "start"),
         hint=_hint(session, told.runs),
@@ -68,7 +71,9 @@ def command(session: Session, output: Format, filenames: tuple[str, ...], more: 
     return max((_EXITS[one.verdict.outcome] for one in told.runs if one.verdict), default=Exit.OK)
 
 
-def _parts(session: Session, runs: tuple[Planned, ...], *, now: Instant, wide: bool) -> Iterator[Table | str]:
+def _parts(
+    session: Session, runs: tuple[Planned, ...], others: dict[str, str], *, now: Instant, wide: bool
+) -> Iterator[Table | str]:
     for one in runs:
         name, verdict = f"Run/{one.line.key}", one.verdict
         if verdict is None:
@@ -76,7 +81,7 @@ def _parts(session: Session, runs: tuple[Planned, ...], *, now: Instant, wide: b
             continue
         words, style = _WORDS[verdict.outcome]
         yield f"{name} {paint(words, style)}"
-        yield _indented(fields(_facts(session, one, verdict, now)))
+        yield _indented(fields([*_facts(session, one, verdict, now), ("Machines", others[one.line.key])]))
         yield from choices.parts(one.alternatives, now=now)
         if wide:
             yield from cover_parts(verdict)

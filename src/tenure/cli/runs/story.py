@@ -44,10 +44,11 @@ def command(session: Session, output: Format, run: str) -> None:
 
 def _parts(namespace: str, name: str, told: list[Life]) -> Iterator[Table | str]:
     for index, one in enumerate(told):
-        title = section(f"Run/{namespace}/{name}, of {one.run.owner}, submitted {stamp(one.run.at)}")
+        title = section(f"Run/{namespace}/{name}, of {one.run.owner}, submitted {stamp(one.run.submitted)}")
         yield title if index else title.lstrip()
         rows: list[list[Cell]] = [
-            [stamp(event.at), f"+{span(event.at - one.run.at)}", phase(event.kind), event.text] for event in one.events
+            [stamp(event.at), f"+{span(event.at - one.run.submitted)}", phase(event.kind), event.text]
+            for event in one.events
         ]
         yield Table(columns("AT", ">AFTER", "EVENT", "STORY"), rows)
         if one.used:
@@ -58,6 +59,6 @@ def _record(one: Life) -> dict[str, Any]:
     return {
         "uid": one.run.uid,
         "owner": one.run.owner,
-        "submitted": format_time(one.run.at),
+        "submitted": format_time(one.run.submitted),
         "events": [event.record() for event in one.events],
     }

@@ -6,15 +6,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from tenure.cli.explaining import remedy
+from tenure.cli.lookup import other_flavor
 from tenure.cli.manifests import dry_run, files, read_objects
 from tenure.cli.output import Format, show
 from tenure.cli.port import Fleet, RunLine, Submitted, View
+from tenure.cli.promised import RESTS_ON
 from tenure.cli.session import Session, output, verb
 from tenure.cli.terminal import fold, paint, say
-from tenure.cli.trouble import invalid
-from tenure.cli.words import safe
+from tenure.cli.trouble import Trouble, invalid
+from tenure.cli.words import moment, safe
 from tenure.engine.reasons import RULES
 from tenure.facts import Reason
+from tenure.units import format_time
 
 _STARTED = ("Admitted", "Started")
 
@@ -34,7 +37,8 @@ def command(session: Session, output: Format, filenames: tuple[str, ...], more: 
     kubectl runs submit -n rai -f budgets.yaml -f runs.yaml
     kubectl runs submit -f run.yaml --dry-run=server
 
-    JSON: {"decided": ..., "objects": [{"object", "change", "phase", "reason", "message"}]}. Names: the runs.
+    JSON: {"decided": ..., "objects": [{"object", "change", "phase", "reason", "message", "plannedStart"}]}. Names: the
+    runs.
     """
     objects = read_objects(session, filenames, more)
     with session.fleet(write=True) as fleet:
@@ -74,7 +78,9 @@ def _with_lines(done: Submitted, view: View) -> Iterator[tuple[str, str, RunLine
 
 def _lines(session: Session, done: Submitted, view: View) -> Iterator[str]:
     for name, change, line in _with_lines(done, view):
-        said = "" if not name.startswith("Run/") else f": {_fate(session, done, line)}"
+        said = "" if not name.startswith("Run/") else f": {_fate(session, done, line)}{_promised(view, line)}"
+        if line is not None and line.blocked and (other := other_flavor(view, line.flavor)):
+            said += f" {safe(other)}"
         yield fold(f"{safe(name)} {change}{said}")
 
 
@@ -93,10 +99,23 @@ def _fate(session: Session, done: Submitted, line: RunLine | None) -> str:
     return f"{how}: {safe(line.message)}" + (f" {helps}" if helps else "")
 
 
+def _promised(view: View, line: RunLine | None) -> str:
+    """When a run that waits is to start, and what that rests on, for who may read it."""
+    if line is None or line.phase != "Pending" or not line.taken or line.planned is None:
+        return ""
+    try:
+        one = view.reservation(line.namespace, line.name)
+    except Trouble:
+        one = None
+    rests = f", {RESTS_ON[one.confidence]}" if one is not None and one.confidence in RESTS_ON else ""
+    return f" Planned start: {moment(line.planned, view.now)}{rests}."
+
+
 def _records(done: Submitted, view: View) -> Iterator[dict[str, Any]]:
     for name, change, line in _with_lines(done, view):
         fate = {} if line is None else {"phase": line.phase, "reason": line.reason, "message": line.message}
-        yield {"object": name, "change": change, **fate}
+        planned = {} if line is None or line.planned is None else {"plannedStart": format_time(line.planned)}
+        yield {"object": name, "change": change, **fate, **planned}
 
 
 def _remark(fleet: Fleet, done: Submitted, view: View) -> None:

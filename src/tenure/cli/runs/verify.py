@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import click
@@ -22,6 +24,8 @@ _NOTHING = {
     "waits for reveals": "the draw is frozen and has no result yet, so there is nothing to verify",
 }
 """Why a record out of a file has nothing that could be wrong."""
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]*(/[a-z0-9.-]+(?<!\.json))?")
+"""A reservation as `reservations -o name` prints it."""
 _STYLES = {"right": "good", "wrong": "bad", "waits for reveals": "wait", "no draw": "dim"}
 
 
@@ -36,7 +40,8 @@ def command(session: Session, output: Format, record: str, commit: str | None, p
     """Check the record of a draw: the seed, the reveals and the order are computed again.
 
     RECORD names what a draw was for, and the record is taken from the ledger: Reservation/NAME (in the namespace of
-    -n), Reservation/NAMESPACE/NAME, Budget/NAME or Budget/NAME/ENVELOPE. Then it is also checked that this very
+    -n), Reservation/NAMESPACE/NAME, Budget/NAME or Budget/NAME/ENVELOPE; a bare NAMESPACE/NAME, as `reservations -o
+    name` prints it, is a reservation's. Then it is also checked that this very
     intent was frozen before, that the reveals are of the chains that custodians had published, and that those who
     were cut are the first of the order. Otherwise RECORD is a file, {"intent", "result"} as JSON, or - for standard
     input; --commit and --published say what the ledger and the custodians hold.
@@ -81,8 +86,9 @@ def command(session: Session, output: Format, record: str, commit: str | None, p
 def _subject(session: Session, text: str) -> str | None:
     """What a draw was for, if it was named and is no file."""
     kind, slash, rest = text.partition("/")
-    if not slash or kind.lower() not in ("reservation", "budget"):
-        return None
+    if kind.lower() not in ("reservation", "budget") or not slash:
+        named = _NAME.fullmatch(text) and not Path(text).exists()
+        return "/".join(("Reservation", *session.key(text))) if named else None
     return f"Budget/{rest}" if kind.lower() == "budget" else "/".join(("Reservation", *session.key(rest)))
 
 

@@ -13,6 +13,7 @@ from tenure.cli.session import output
 from tenure.cli.trouble import Trouble
 from tenure.custodian import CustodianRefused, Status, open_custodian
 from tenure.custodian import init as make
+from tenure.custodian.refusals import Code
 
 _FOLDER = click.argument("folder", type=click.Path(path_type=Path))
 
@@ -52,7 +53,8 @@ def status(folder: Path, output: Format) -> Exit:
 
 def _show(status: Status | CustodianRefused, output: Format, *, hint: str) -> None:
     if isinstance(status, CustodianRefused):
-        raise Trouble(status.sentence, next_step=status.next_step, exit=Exit.REFUSED)
+        code = Exit.NOT_FOUND if status.code is Code.NotFound else Exit.REFUSED
+        raise Trouble(status.sentence, next_step=status.next_step, exit=code)
     rows = [
         ("Beacon", status.beacon),
         ("Published", status.published),

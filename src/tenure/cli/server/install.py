@@ -173,7 +173,7 @@ def _in_cluster(context: str | None, work: Any) -> Any:
     try:
         from tenure.kube.client import ApiError, Client
     except ModuleNotFoundError as error:
-        step = "pip install 'tenure[kube]'"
+        step = "pip install '.[kube]' in a clone of Tenure"
         raise Trouble(f"the extra for Kubernetes is not installed ({error.name})", next_step=step) from error
     from tenure.kube.config import NoAccess, discover, from_kubeconfig
 

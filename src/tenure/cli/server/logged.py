@@ -127,7 +127,7 @@ def _traces() -> Traces:
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("opentelemetry"):
             raise
-        step = "pip install 'tenure[otel]', or leave --otel out"
+        step = "pip install '.[otel]' in a clone of Tenure, or leave --otel out"
         raise Trouble("--otel needs OpenTelemetry's SDK, which is not installed", next_step=step) from error
     return Traces()
 

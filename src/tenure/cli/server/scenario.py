@@ -151,7 +151,7 @@ def _promised(one: dict[str, Any], start: Instant) -> list[Cell]:
 
 def _risk(run: str, told: dict[str, Any], start: Instant) -> list[Cell]:
     chance = f"{100 * told['cutProbability']:.3g} %"
-    why = f"Reservation/{told['reservation']}" if "reservation" in told else f"Budget/{told['envelope']}"
+    why = f"Reservation/{told['reservation']}" if told.get("reservation") else f"Budget/{told['envelope']}"
     return [run, chance, f"+{span(parse_time(told['at']) - start)}", why]
 
 

@@ -63,6 +63,6 @@ def read_address(text: str) -> Scraped:
         step = "write --metrics 9464, or --metrics 0.0.0.0:9464 to serve other machines too"
         raise Trouble(f"--metrics {text[:80]!r} is no [HOST:]PORT", next_step=step)
     if find_spec("prometheus_client") is None:
-        step = "pip install 'tenure[metrics]', or leave --metrics out"
+        step = "pip install '.[metrics]' in a clone of Tenure, or leave --metrics out"
         raise Trouble("--metrics needs prometheus-client, which is not installed", next_step=step)
     return Scraped((found["host"] or LOOPBACK).strip("[]"), int(found["port"]))

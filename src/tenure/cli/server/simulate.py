@@ -192,7 +192,7 @@ def _check_report(path: Path) -> None:
     from tenure.simulate.report import can_plot
 
     if not can_plot():
-        step = "pip install 'tenure[plots]', or leave --report out"
+        step = "pip install '.[plots]' in a clone of Tenure, or leave --report out"
         raise Trouble("--report draws with matplotlib, which is not installed", next_step=step)
     if path.is_dir() or not os.access(path.parent, os.W_OK):
         raise Trouble(f"{path} cannot be written", next_step="give --report a file in a folder that you may write to")
