@@ -31,6 +31,7 @@ NOT_RUN = {
     "make test": "would run these tests inside themselves",
     "make check": "is part of `make test`, which is what runs this",
     "make bench": "takes minutes; bench has its own tests",
+    "make sim SEEDS=20": "takes a while; tests/proof plays seeds",
     "make generate": "would rewrite the checkout; another test checks that the files are fresh",
     "git clone": "needs a network",
     "pip install": "needs a package index; the tests have every extra",
