@@ -37,6 +37,7 @@ ENDLESS = "it does not end"
 
 AREAS: dict[str, tuple[str, ...]] = {
     "engine/books.py": ("engine/test_accounting.py", "engine/test_cover.py"),
+    "engine/meters.py": ("engine/test_accounting.py", "engine/test_commitments.py"),
     "engine/cover.py": ("engine/test_cover.py", "engine/test_lenders.py"),
     "engine/family.py": ("engine/test_cover.py",),
     "engine/money.py": ("engine/test_accounting.py", "engine/test_shortage.py"),
