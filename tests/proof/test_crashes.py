@@ -202,7 +202,8 @@ def test_one_schedule_is_played_again(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_a_part_of_the_daily_schedules_ends_with_a_table(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--part", "72/72"]) == 0
+    last = len(stock.names())
+    assert main(["--part", f"{last}/{last}"]) == 0
     out = capsys.readouterr().out
-    assert "workload-restarts" in out
+    assert stock.names()[-1] in out
     assert out.splitlines()[-1].startswith("No rule was broken")

@@ -78,6 +78,8 @@ class RunBook:
     borrowed: int = 0
     borrowed_ceiling: int | None = None
     running_since: Instant | None = None
+    came: int = 0
+    """The number of the entry by which it came to be."""
     entered: int = 0
     """The number of the entry that admitted its present attempt."""
     ranks: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -202,6 +204,7 @@ class Books:
         book = self.run(f"{run.metadata.namespace}/{run.metadata.name}")
         if book.run is None or book.run.metadata.uid != run.metadata.uid:
             book.life, book.running_since = Life(), None
+        book.came = self.entry if book.run is None else book.came
         book.run = run
 
     def remove_run(self, key: str) -> None:

@@ -122,7 +122,7 @@ class ReservationWatch:
         """Of runs that have a promise, or had one when they started, or started without."""
         self._turn = 0
         """The last promise that was made."""
-        self._over: set[str] = set()
+        self._over: dict[str, int] = {}
         """Reservations (by uid) that were Released or Canceled."""
         self._served: dict[str, dict[Pot, Claim]] = {}
         """By run, what was held for those whom the last entry that did so started from Active."""
@@ -144,7 +144,7 @@ class ReservationWatch:
             self._activated.pop(key, None)
         claims = self._withdraw(old) if old else {}
         found = list(_record(old, new, at=at)) if old else []
-        if new.uid in self._over:
+        if self._over.get(new.uid, -1) >= self._books.run(key).came:  # a run of that name may come anew
             found.append(_violation(new, "goes on after it was over", at=at, expected="another one", found=new.state))
         if old is not None and old.uid == new.uid and _is_delayed(old, new):
             delays.append(Delay(old, new, claims))
@@ -154,7 +154,7 @@ class ReservationWatch:
         elif new.state != "Released":
             self._ranks.pop(key, None)
         if new.state in ("Released", "Canceled"):
-            self._over.add(new.uid)
+            self._over[new.uid] = self._books.entry
             self._serve(old, claims, at=at)
             self._books.reservations.pop(key, None)
             self._books.reservations_by_name.pop(new.key, None)

@@ -89,7 +89,7 @@ class Commitments:
 
     def _forget(self, until: Instant) -> None:
         del self._ends[until]
-        if len(self._heap) + len(self._latest) > 4 * len(self._ends) + 64:
+        if len(self._heap) + len(self._latest) > 4 * len(self._ends) + 16:
             self._heap, self._latest = sorted(self._ends), sorted(-end for end in self._ends)
 
     def first(self) -> Instant:
