@@ -233,9 +233,13 @@ class Search:
         aside: dict[str, int] = {}
         for name in self.horizon.claimed_nodes:
             row = topology.rows.get(name)
-            if row is not None and row.open and (free := row.size("free")):
-                kept = free - max(0, free + self.horizon.low(name, now, end))
-                aside |= {name: kept} if kept else {}
+            if row is None or not row.open:
+                continue
+            if self.demand.fill:
+                kept = row.size("fill") - self.horizon.left_for_guests(row, now, end)
+            else:
+                kept = row.size("free") - max(0, row.size("free") + self.horizon.low(name, now, end))
+            aside |= {name: kept} if kept else {}
         try:
             for name, gpus in aside.items():
                 topology.tentative(name, gpus)

@@ -97,6 +97,7 @@ class Future:
         free = row.size("free") + self._horizon.low(row.name, self._at, self._end, self._without)
         if kind == "fill" and self._at == self._now:
             free = max(0, free) + row.size("fill") - row.size("free")
+            free = min(free, self._horizon.left_for_guests(row, self._at, self._end, self._without))
         return max(0, free - self._aside.get(row.name, 0))
 
     def _enter(self, pool: Pool, row: Row) -> None:

@@ -412,6 +412,13 @@ class Horizon:
             line = line.less(without, self._free(node))
         return line.low(start, end)
 
+    def left_for_guests(self, row: Row, start: Instant, end: Instant | None, without: Collection[str] = ()) -> int:
+        """How much of a node, spares included, opportunistic work may have for a whole time: when the spare under it
+        goes it stays, so what others were promised of that is not for it."""
+        line = self.lines.get(row.name)
+        spares = [] if line is None else [key for key in line.releases if self._held[key].lease.role == "Spare"]
+        return max(0, row.size("fill") + min(0, self.low(row.name, start, end, {*without, *spares})))
+
     def gpus(self, lease: str) -> int:
         """How many an open lease holds."""
         return len(self._held[lease].lease.gpus)
