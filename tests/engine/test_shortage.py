@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tenure.api.budget import Lending
 from tenure.api.policy import Policy
 from tenure.engine import Publish, Reveal, SetPolicy, Tick, dump, load, next_wake, render, step
 from tenure.engine.lottery import verify
@@ -154,6 +155,37 @@ def test_lending_less_or_to_others_cuts_nothing() -> None:
                   budget("a", envelope("main", 8)), secret="x")  # fmt: skip
     fleet.start(run("x", 16, owner="org:a", sponsors=["org:b"]))
     change(fleet, "b", lending=None)
+    fleet.later("1d")
+    assert fleet.phase("lab/x") == "Running"
+    assert not resolved(fleet)
+
+
+def lend(fleet: Fleet, hours: int) -> None:
+    change(fleet, "b", lending=Lending(allow=True, to=("org:a",), max_gpu_hours=hours))
+
+
+def test_lent_hours_that_run_out_are_told_ahead_and_told_again_of_another_limit() -> None:
+    fleet = Fleet(*nodes("n", 2), budget("b", envelope("main", 16, lends_to=["org:a"])), secret="x")
+    lend(fleet, 8)
+    fleet.start(run("x", 8, owner="org:a", sponsors=["org:b"]), run("own", 8, owner="org:b"))
+    fleet.later("50m")
+    lend(fleet, 16)
+    fleet.later("1h9m")
+    said = ["LendingExhaustsSoon", "LendingExhaustsSoon"]
+    assert [note.reason for note in fleet.notes("BudgetNotice")] == said
+    assert not resolved(fleet)
+    fleet.later("1m")
+    leave_all(fleet)
+    assert [note.reason for note in fleet.notes("BudgetNotice")] == [*said, "LendingExhausted"]
+    assert (fleet.phase("lab/x"), fleet.phase("lab/own")) == ("Failed", "Running")
+
+
+def test_to_lend_fewer_hours_than_were_lent_cuts_nothing() -> None:
+    fleet = Fleet(*nodes("n", 1), budget("b", envelope("main", 8, lends_to=["org:a"])), secret="x")
+    lend(fleet, 16)
+    fleet.start(run("x", 8, owner="org:a", sponsors=["org:b"]))
+    fleet.later("1h30m")
+    lend(fleet, 8)
     fleet.later("1d")
     assert fleet.phase("lab/x") == "Running"
     assert not resolved(fleet)

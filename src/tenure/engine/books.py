@@ -388,7 +388,7 @@ class Books:
     def _note_less_lent(self, one: Loans, before: _Standing, *, at: Instant) -> None:
         was_short, bounds = before.get((Loans, one.key), (False, None))
         if bounds is not None and bounds.hours != one.hours:
-            one.warned.discard("lending")  # another limit is other news
+            one.fund.warned -= {"lending", "lending-soon"}  # another limit is other news
         if not one.short(at):
             one.lowered = None
         elif not was_short or bounds is None or one.bounds.below(bounds):
