@@ -133,7 +133,7 @@ class AggregateHeadroom(Record, frozen=True, kw_only=True):
 class Shortage(Record, frozen=True, kw_only=True):
     """The last time that an envelope, or a cap, could no longer pay: what was done about it."""
 
-    name: Annotated[Word, says("The envelope, or the cap.")]
+    name: Annotated[Word, says("The envelope, or the cap; `ENVELOPE.lending`: what the envelope lends.")]
     activation: Annotated[int, says("How often the resolver has run for it.")]
     at: Annotated[Time, says("When.")]
     deficit_gpus: Annotated[int, says("GPUs that it paid for and could not.")]
@@ -147,7 +147,7 @@ class Shortage(Record, frozen=True, kw_only=True):
 class Foreseen(Record, frozen=True, kw_only=True):
     """A shortage that is announced: an envelope, or a cap, will not be able to pay for all that it pays for."""
 
-    name: Annotated[Word, says("The envelope, or the cap.")]
+    name: Annotated[Word, says("The envelope, or the cap; `ENVELOPE.lending`: what the envelope lends.")]
     at: Annotated[Time, says("When it will be resolved.")]
     short_gpus: Annotated[int, says("GPUs that it may not pay for then, and that nobody else would.")]
     cut_probabilities: Annotated[

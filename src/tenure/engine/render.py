@@ -239,7 +239,7 @@ def _shortages(state: State, limits: Iterable[AnyLimit]) -> Iterator[Shortage]:
         if found is not None:
             at, fact = found
             yield Shortage(
-                name=name.partition("/")[2].replace("/", "."),
+                name=_shown(name),
                 activation=fact.activation, at=format_time(at), deficit_gpus=fact.deficit,
                 cuts=tuple(msgspec.to_builtins(cut) for cut in fact.cuts[:CUTS_SHOWN]),
                 intent=None if fact.intent is None else msgspec.to_builtins(fact.intent),
@@ -250,8 +250,13 @@ def _shortages(state: State, limits: Iterable[AnyLimit]) -> Iterator[Shortage]:
 def _foreseen(state: State, limits: Iterable[AnyLimit], now: Instant) -> Iterator[Foreseen]:
     for one in threats(state, limits, now=now):
         likely = sorted(one.odds, key=lambda run: (-float(one.odds[run]), run))[:CUTS_SHOWN]
-        yield Foreseen(name=one.label.partition("/")[2].replace("/", "."), at=format_time(one.at), short_gpus=one.short,
+        yield Foreseen(name=_shown(one.label), at=format_time(one.at), short_gpus=one.short,
                        cut_probabilities={run: one.odds[run] for run in sorted(likely)})  # fmt: skip
+
+
+def _shown(label: str) -> str:
+    """An envelope or a cap, as its Budget's status names it; ``ENVELOPE.lending`` where what it lends is meant."""
+    return label.partition("/")[2].replace("/", ".")
 
 
 def funds_of(state: State, budget: str) -> list[Fund]:
