@@ -68,7 +68,6 @@ BENCHES: dict[str, Bench] = {
         instructions,
     )
 }
-ALL = BENCHES
 
 
 class Promised(Struct, frozen=True):

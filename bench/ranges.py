@@ -12,7 +12,7 @@ a third, an absolute time half of it again. Nobody edits the file by hand: ``--a
 >>> run = Origin(measured=20.0, at="", commit="c0ffee", python="3.11.7", system="L", cores=2, load=0.1)
 >>> known = Range.of(row, [run])
 >>> known.low, known.high, [known.judge(replace(row, measured=value), "L", "3.11.9", 8) for value in (12, 19, 40)]
-(14.8, 27.0, ['worse', 'inside', 'better'])
+(14.81, 27.0, ['worse', 'inside', 'better'])
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from bench.result import Row
+from bench.result import Machine, Row
 
 FILE = Path(__file__).parent / "ranges.json"
 Judged = Literal["inside", "better", "worse", "new", "elsewhere"]
@@ -38,16 +38,10 @@ _ANYWHERE = ("x", "", "%", "steps")
 """Units of numbers that do not depend on the machine."""
 
 
-class Origin(Struct, frozen=True, kw_only=True):
+class Origin(Machine, frozen=True, kw_only=True):
     """One run from which a range was taken."""
 
     measured: float
-    at: str
-    commit: str
-    python: str
-    system: str
-    cores: int
-    load: float
 
 
 class Range(Struct, frozen=True, kw_only=True):

@@ -14,25 +14,13 @@ import msgspec
 from msgspec import Struct
 
 from bench import growth, plots
-from bench.promises import ALL
+from bench.promises import BENCHES
 from bench.ranges import Judged
-from bench.result import Row, Scale, number
+from bench.result import Machine, Row, Scale, number
 
 ROOT = Path(__file__).resolve().parents[1]
 PLOTS = "performance"
 """The folder of the pictures, beside the page."""
-
-
-class Machine(Struct, frozen=True):
-    """Where and when the numbers come from."""
-
-    at: str
-    commit: str
-    python: str
-    system: str
-    cores: int
-    load: float
-    """Processes that wanted a core when it was over: above ``cores``, wall clocks were disturbed."""
 
 
 class Measured(Struct, frozen=True):
@@ -61,7 +49,7 @@ class Results(Struct, frozen=True):
         if older is None or older.scale != self.scale:
             return self
         both = older.benches | self.benches
-        return Results(self.scale, {name: both[name] for name in ALL if name in both})
+        return Results(self.scale, {name: both[name] for name in BENCHES if name in both})
 
 
 def this_machine() -> Machine:
@@ -171,7 +159,7 @@ def _plots(results: Results) -> Iterable[str]:
 
 def _promise(bench: str) -> str:
     """The first paragraph of a benchmark's theory."""
-    return (ALL[bench].__doc__ or "").split("\n\n")[0].replace("\n", " ")
+    return (BENCHES[bench].__doc__ or "").split("\n\n")[0].replace("\n", " ")
 
 
 def _figures(row: Row) -> str:

@@ -14,6 +14,18 @@ from msgspec import Struct
 _COUNTED = re.compile(r",? (?:of|behind) [\d,]+(?: runs)?(?=,|$)")
 
 
+class Machine(Struct, frozen=True):
+    """Where and when the numbers come from."""
+
+    at: str
+    commit: str
+    python: str
+    system: str
+    cores: int
+    load: float
+    """Processes that wanted a core when it was over: above ``cores``, wall clocks were disturbed."""
+
+
 class Row(Struct, frozen=True, kw_only=True):
     """One number: what was measured, and what was promised of it."""
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
+from bench.bed import Bed
 from bench.fleet import FLAVOR, NOW, placed, remove
 from bench.measure import Stopwatch, Took
 from tenure.api.budget import Budget, BudgetSpec, Envelope
@@ -19,12 +20,12 @@ from tenure.api.core import Namespace, Node, NodeStatus
 from tenure.api.meta import OWNER_ANNOTATION, ObjectMeta
 from tenure.api.policy import Policy
 from tenure.api.run import Locality, Resources, Run, RunSpec, Runtime
-from tenure.engine import Apply, Event, Report, SetPolicy, Sighting, State
+from tenure.engine import Apply, Event, Report, SetPolicy, Sighting
 from tenure.ledger import Ledger
 from tenure.shell.home import Home
 from tenure.shell.ledger_store import LedgerStore
 from tenure.shell.store import MemoryStore
-from tenure.units import SECOND, Instant
+from tenure.units import SECOND
 
 FLOOD, TENANTS = "flood", ("ann", "bob", "cleo", "dan")
 DOMAINS, NODES, GPUS = 16, 8, 8
@@ -37,27 +38,19 @@ _PLACE = {"region": "r", "cluster": "c"}
 _CHUNK = 500
 
 
-class World:
+class World(Bed):
     """One such fleet, and what is running there of the others."""
 
     def __init__(self, file: Path | None = None) -> None:
         store = MemoryStore(keep=False) if file is None else LedgerStore(Ledger.create(file, fleet=file.stem))
-        self.home = Home(store)
-        self.now: Instant = NOW
+        super().__init__(Home(store))
+        self.now = NOW
         self.pending = 0
         """Runs of the flood that wait."""
         self._numbers = iter(range(10**9))
         self.home.handle(SetPolicy(Policy()), now=NOW)
         self.home.handle(Apply(tuple(_tenants())), now=NOW)
         self.home.handle(Apply(tuple(_nodes())), now=NOW)
-
-    @property
-    def state(self) -> State:
-        return self.home.state
-
-    def close(self) -> None:
-        if isinstance(self.home.store, LedgerStore):
-            self.home.store.ledger.close()
 
     def flood(self, count: int) -> Iterator[int]:
         """Let so many runs of one tenant come, by the hundreds; yields how many have come. All but those that its money

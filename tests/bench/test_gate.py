@@ -21,8 +21,8 @@ from bench.gate import Gate
 from bench.growth import Curve, Point
 from bench.load import batch
 from bench.promises import BENCHES, PROMISED
-from bench.report import Machine, Measured, Results, from_json, page, this_machine
-from bench.result import FULL, TINY, Row
+from bench.report import Measured, Results, from_json, page, this_machine
+from bench.result import FULL, TINY, Machine, Row
 
 MACHINE = Machine(
     at="2026-11-15T12:00:00+00:00", commit="c0ffee1", python="3.11.7", system="Linux x", cores=2, load=0.5
