@@ -22,11 +22,7 @@ from tenure.facts import Entry
 from tenure.ledger import Code, Ledger, LedgerRefused
 
 REGRESSIONS = sorted((Path(__file__).parent / "sim").glob("*.json"))
-STILL_OPEN = sorted((Path(__file__).parents[2] / "proof/sim/open").glob("*.json"))
 CI_SEEDS = 120
-OPEN: tuple[str, ...] = ()
-"""What is known and not fixed yet (``proof/sim/open``): it may be met, rarely. Empty this when it is fixed."""
-RARELY = CI_SEEDS // 40
 SEEN = (
     "seen/lease opened: Start", "seen/lease opened: Swap", "seen/lease opened: Grow", "seen/lease opened: Refund",
     "seen/lease closed: NodeFailure", "seen/lease closed: RandomPreempt", "seen/lease closed: Canceled",
@@ -48,20 +44,11 @@ def test_the_seeds_of_ci_hold_and_every_fault_has_struck() -> None:
         total.update(played.tally)
         if played.failed:
             failed.append(played)
-    known = [one for one in failed if one.signature in OPEN]
-    assert len(known) <= RARELY, f"{len(known)} seeds meet what is open: {[one.plan.seed for one in known]}"
-    failed = [one for one in failed if one not in known]
     said = [f"--replay {one.plan.seed} --home {one.plan.home} --mode {one.plan.mode}: {one.found[0]}" for one in failed]
     assert not said, "python -m proof sim " + "\npython -m proof sim ".join(said[:10])
     kinds = {*FAULTS, *import_module(HOME_FAULTS["embedded"]).KINDS}
     assert {kind: total[f"fault/{kind}"] for kind in kinds if not total[f"fault/{kind}"]} == {}, "never struck"
     assert [name for name in SEEN if not total[name]] == [], "never seen"
-
-
-def test_what_is_open_is_still_there() -> None:
-    """A finding that holds by now moves to tests/proof/sim, and out of the list."""
-    for file in STILL_OPEN:
-        assert play(msgspec.json.decode(file.read_bytes(), type=Plan)).signature in OPEN, file.stem
 
 
 @pytest.mark.parametrize("file", REGRESSIONS, ids=lambda file: file.stem)
