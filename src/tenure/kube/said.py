@@ -17,7 +17,9 @@ from tenure.kube.errors import ApiError
 Object = dict[str, Any]
 
 AGAIN_SECONDS = 10.0
-"""How long a status that somebody else has overwritten stays as they left it."""
+"""How long a status that somebody else overwrites again and again stays as they left it."""
+AT_ONCE = 2
+"""How often the same is said without waiting: what one person has overwritten once is made right at once."""
 
 
 class Said:
@@ -25,21 +27,32 @@ class Said:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._last: dict[str, tuple[float, Object]] = {}
-        """When, and what; the oldest first."""
+        self._last: dict[str, tuple[float, int, Object]] = {}
+        """Since when, how often and what; the oldest first."""
 
     def check(self, item: Object, status: Object) -> None:
-        """Raise, so that the desk tries later, if just this was written just now and yet is to be written again."""
-        at, said = self._last.get(item["metadata"]["uid"], (0.0, None))
-        left = at + AGAIN_SECONDS - self._clock()
-        if said is not None and left > 0 and shown.same(said, status):
-            name = item["metadata"]["name"]
+        """Raise, so that the desk tries later, if just this was written just now and is to be written yet again."""
+        since, times = self._saying(item, status)
+        if times >= AT_ONCE:
+            name, left = item["metadata"]["name"], since + AGAIN_SECONDS - self._clock()
             raise ApiError(409, "Contradicted", f"the status of {name} is written by somebody else", retry_after=left)
 
     def note(self, item: Object, status: Object) -> None:
         """It was written now."""
-        now, uid = self._clock(), item["metadata"]["uid"]
-        self._last.pop(uid, None)
-        self._last[uid] = (now, status)
-        while now - self._last[oldest := next(iter(self._last))][0] > AGAIN_SECONDS:
+        since, times = self._saying(item, status)
+        uid = item["metadata"]["uid"]
+        if not times:
+            self._last.pop(uid, None)
+        self._last[uid] = (since, times + 1, status)
+        while self._is_old(oldest := next(iter(self._last))):
             del self._last[oldest]
+
+    def _saying(self, item: Object, status: Object) -> tuple[float, int]:
+        """Since when just this is being said, and how often it was; now and never, if it is news."""
+        uid = item["metadata"]["uid"]
+        if uid in self._last and not self._is_old(uid) and shown.same(self._last[uid][2], status):
+            return self._last[uid][:2]
+        return self._clock(), 0
+
+    def _is_old(self, uid: str) -> bool:
+        return self._clock() - self._last[uid][0] >= AGAIN_SECONDS
