@@ -195,9 +195,7 @@ class Wire:
                         kept = [line for line in lines if not line.startswith(b'{"type":"DELETED"')]
                         if len(kept) < len(lines):
                             self._count(kind)
-                            lost = self._lost.setdefault(
-                                request.path, loop.time() + self.luck.choice((60.0, 1200.0))
-                            )
+                            lost = self._lost.setdefault(request.path, loop.time() + self.luck.choice((60.0, 1200.0)))
                             loop.call_at(lost + 0.1, stream.interrupt)
                         lines = kept
                 heard = loop.time()
