@@ -33,7 +33,17 @@ from tenure.api.run import Run
 from tenure.engine import Apply, Delete, Event, Resolve, SetPolicy, State
 from tenure.engine.intake import Applied
 from tenure.engine.topology import label_keys
-from tenure.facts import Cleared, Entry, Placed, Removed
+from tenure.facts import (
+    Cleared,
+    Entry,
+    Placed,
+    PutBudget,
+    PutNamespace,
+    PutNode,
+    PutPolicy,
+    PutRun,
+    Removed,
+)
 from tenure.kube.marks import POLICY_KEY, POLICY_NAME
 from tenure.kube.resources import SYSTEM_NAMESPACE
 from tenure.kube.translate import Object, gpus_of, has_gpus, is_leaving, key_of, read_object, to_namespace, to_node
@@ -126,6 +136,21 @@ class Intake:
             elif isinstance(fact, Cleared):
                 for name in fact.pods:
                     self.mark("Pod", f"{fact.namespace}/{name}")
+
+    def learned(self, entry: Entry) -> None:
+        """Somebody else has decided this. What it is about may have been looked at before, by who did not know it."""
+        for fact in entry.facts:
+            match fact:
+                case PutRun() | PutBudget() | PutNode() | PutNamespace():
+                    meta = fact.object.metadata
+                    key = f"{meta.namespace}/{meta.name}" if fact.object.kind == "Run" else meta.name
+                    self.mark(fact.object.kind, key)
+                case Removed():
+                    self.mark(fact.kind, f"{fact.namespace}/{fact.name}" if fact.kind == "Run" else fact.name)
+                case PutPolicy():
+                    self.mark("ConfigMap", POLICY)
+                case _:
+                    pass
 
     @property
     def waiting(self) -> bool:

@@ -279,10 +279,8 @@ class Operator:
     def turn(self) -> None:
         """Take in what has changed, decide, and have it carried out."""
         now = self.now()
-        if self._lost:
-            self.home.handle(now=self.home.state.now)  # what is stored is what counts
-            self._lost = False
         self._take_news()
+        self._catch_up()
         first = self._followed is None
         if first:
             self._compare_all(now)
@@ -311,6 +309,16 @@ class Operator:
                 self.materialiser.saw(written, key, self.home.state)
         if "LedgerHead" in changed and self._is_behind():
             self.store.refresh()
+
+    def _catch_up(self) -> None:
+        """Fold what others have committed, before anything is compared with it: what is looked at with an old state, and
+        found to be in order, would not be looked at again. After a decision that was lost, what is stored is what
+        counts."""
+        if self._lost or self.store.spec.seq != self.home.seq:
+            self.home.handle(now=self.home.state.now)
+            self._lost = False
+        for entry in self._entries:
+            self.intake.learned(entry)
 
     def _is_behind(self) -> bool:
         head = self.caches["LedgerHead"].get("head")
