@@ -23,6 +23,7 @@ from tenure.api.errors import FieldError
 from tenure.engine import Event as EngineEvent
 from tenure.engine import Publish
 from tenure.facts import Entry
+from tenure.kube.absent import Mark
 from tenure.kube.client import Client
 from tenure.kube.desk import RUN, Desk
 from tenure.kube.errors import ApiError
@@ -311,9 +312,8 @@ class Operator:
             self.store.refresh()
 
     def _catch_up(self) -> None:
-        """Fold what others have committed, before anything is compared with it: what is looked at with an old state, and
-        found to be in order, would not be looked at again. After a decision that was lost, what is stored is what
-        counts."""
+        """Fold what others have committed, before anything is compared with it: what is looked at with an old state and
+        found in order would not be looked at again. After a decision that was lost, what is stored is what counts."""
         if self._lost or self.store.spec.seq != self.home.seq:
             self.home.handle(now=self.home.state.now)
             self._lost = False
@@ -358,6 +358,8 @@ class Operator:
 
     def _decide(self, now: Instant) -> None:
         batch = self.intake.collect(self.home.state)
+        for (kind, key), look in self.intake.absent.search(self.client, self._is_gone):
+            self.desk.put(f"{kind}/{key}?", look, rank=RUN)
         try:
             if batch:
                 self.intake.apply(batch, self._handle)
@@ -367,6 +369,11 @@ class Operator:
         except BaseException:
             self.intake.put_back(batch)
             raise
+
+    def _is_gone(self, mark: Mark) -> None:
+        """Something was looked for and is not there. On the loop's thread."""
+        self.intake.mark(*mark)
+        self.bell.ring()
 
     def _granted(self, key: str) -> None:
         wish = self.intake.wishes.granted(key)
