@@ -87,8 +87,12 @@ class KubeExecutor:
     # -- the port --
 
     def reconcile(self, work: Sequence[PodWork], *, now: Instant) -> list[PodReport]:
-        """Everything: at the beginning, and after the state was built anew."""
-        self._work = {item.pod.key: item for item in work}
+        """Everything: at the beginning, and after the state was built anew. What is in it no longer is let go of, like
+        what is dropped: a deadline that stayed would be due for ever, and the operator would never rest."""
+        wanted = {item.pod.key: item for item in work}
+        for key in self._work.keys() - wanted.keys():
+            self._forget(key)
+        self._work = wanted
         self._due = set(self._work)
         self._orphans |= {key for key in list(self._cache.keys()) if key not in self._work and self._is_ours(key)}
         return self._report(now)
