@@ -27,6 +27,7 @@ from tenure.engine.horizon import Claim
 from tenure.engine.life import move, start
 from tenure.engine.news import is_late
 from tenure.engine.plan import Plan, make_plan
+from tenure.engine.reasons import is_money
 from tenure.engine.standing import Fleetwide
 from tenure.engine.state import Rank, RunRow, State
 from tenure.engine.turn import Turn
@@ -311,7 +312,9 @@ class _Pass:
             self._later.plan(row)
             paid, found = self._earliest(row, search, one)
         if paid is None:
-            promise.block(turn, row, reason, short=search.short(now))
+            short = search.short(now)
+            scarce = Reason(code="NoMoneyInSight", data={"short": short})
+            promise.block(turn, row, reason if is_money(reason) or not short else scarce, short=short)
             return
         stands = one is not None and one.state == "Pending" and one.confidence == "conservative"
         if found is not None and stands and activation.promise_cuts(turn, row, reason, paid=paid, before=found.at):
