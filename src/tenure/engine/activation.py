@@ -361,7 +361,8 @@ def drawn(turn: Turn, froze: Froze, result: Result) -> None:
         target = Target(state, row, parse_domains(one.plan.domains), now=turn.now, at=turn.now, paid=one.plan)
         found = cuts.outcome(state, target.scope, result.order, target.enough, now=turn.now, lead=_lead(turn))
     if found is None:
-        later = msgspec.structs.replace(one.plan, start=turn.now + _lead(turn))
+        start, lasts = turn.now + _lead(turn), row.demand.duration
+        later = msgspec.structs.replace(one.plan, start=start, until=None if lasts is None else start + lasts)
         promise.plan(turn, row, later, "conservative", Reason(code="NoStartInSight"), why="the draw freed too little")
         state.agenda.run_changed(row.key)
         return
