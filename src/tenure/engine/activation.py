@@ -42,7 +42,8 @@ STARTS_MAX = 8
 
 
 def may_cut(row: RunRow) -> bool:
-    """Whether others may be cut for a run: not for one that was cut, nor for work that gives way to everybody."""
+    """Whether others may be cut for a run: not for one that was cut, nor for work that gives way to everybody. For that,
+    too, backfill goes that overstays: it was let past the run for so long and no longer."""
     return not row.life.cut and not row.run.spec.opportunistic
 
 
@@ -66,14 +67,15 @@ class Target:
     """A run that needs room in some domains, at some instant."""
 
     def __init__(
-        self, state: State, row: RunRow, domains: Domains, *, now: Instant, at: Instant, paid: Slice | None = None
+        self, state: State, row: RunRow, domains: Domains, *, now: Instant, at: Instant, paid: Slice | None = None,
+        mild: bool = False,
     ) -> None:  # fmt: skip
         self.state, self.row, self.domains, self.now, self.at = state, row, domains, now, at
         self.shape = row.demand.shape(row.demand.widths[-1])
         state.look_ahead(now)  # before anything is laid out: what time brings is not to be mistaken for what is tried
         here = frozenset(_nodes(state, row.demand.flavor, domains))
         nodes = frozenset(node for node in here if not _spoken_for(state, row, node, at=at))
-        self.scope = Scope(nodes=nodes, spare=frozenset((row.key,)),
+        self.scope = Scope(nodes=nodes, spare=frozenset((row.key,)), mild=mild,
                            also=frozenset(_overdue(state, paid, here, at=at) if paid else ()))  # fmt: skip
         self._laid: tuple[Trial, World] | None = None
         self._plan: Plan | None = None
@@ -303,9 +305,10 @@ def _ends_late(turn: Turn, one: Reservation) -> Lease | None:
 def resolve(turn: Turn, row: RunRow, one: Reservation) -> bool:
     """The start has come, and there is no room: make it. False if that cannot be, or is not for this run to ask."""
     domains = parse_domains(one.plan.domains)
-    if not may_cut(row) or not domains:
+    if row.life.cut or not domains:
         return False
-    way = Target(turn.state, row, domains, now=turn.now, at=turn.now, paid=one.plan).way(lead=_lead(turn))
+    mild = not may_cut(row)
+    way = Target(turn.state, row, domains, now=turn.now, at=turn.now, paid=one.plan, mild=mild).way(lead=_lead(turn))
     way = _narrowed(turn.state, row, one, way, now=turn.now)
     if way is None:
         return False
@@ -343,9 +346,9 @@ def way_now(state: State, row: RunRow, one: Reservation, *, now: Instant) -> Way
 
 def _narrowed(state: State, row: RunRow, one: Reservation, way: Way | None, *, now: Instant) -> Way | None:
     """What is cut is cut in the domains that the plan then uses, and nowhere else."""
-    lead = parse_duration(state.policy.activation_lead)
+    lead, mild = parse_duration(state.policy.activation_lead), way is not None and way.scope.mild
     while way is not None and (used := parse_domains(way.plan.verdict.domains)) != way.domains:
-        way = Target(state, row, used, now=now, at=now, paid=one.plan).way(lead=lead)
+        way = Target(state, row, used, now=now, at=now, paid=one.plan, mild=mild).way(lead=lead)
     return way
 
 
