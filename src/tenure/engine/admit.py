@@ -185,7 +185,7 @@ class _Pass:
         horizon = self.state.horizon
         if not self._as_planned(row, one, one.plan.start):
             with horizon.without(tuple(horizon.overdue)):
-                if not horizon.overdue or not self._as_planned(row, one, one.plan.start):
+                if not horizon.overdue or row.life.cut or not self._as_planned(row, one, one.plan.start):
                     return False
         self.state.claim(one)
         standing.found(self.state, row, search, paid)
@@ -346,11 +346,12 @@ class _Pass:
         """When the money suffices, and when the run can start; only ``before`` some instant, if that is given.
 
         Who was backfilled and is overdue goes first when a start comes, so that it delays none that stands; who is
-        promised one only now gives it the notice that everybody gets. ``patient``: however long that takes.
+        promised one only now gives it the notice that everybody gets. A run that was cut itself has nobody sent away.
+        ``patient``: however long that takes.
         """
         now, horizon = self.turn.now, self.state.horizon
         paid, found = self._since(row, search, now, patient=patient, before=before)
-        if not horizon.overdue:
+        if not horizon.overdue or row.life.cut:
             return paid, found
         start = now + parse_duration(self.state.policy.activation_lead)
         if one is not None and one.plan.start is not None and one.plan.start > now:
