@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from heapq import nsmallest
-from itertools import islice
+from itertools import chain, islice
 
 import msgspec
 from msgspec import Struct
@@ -285,20 +285,21 @@ def fall_due(turn: Turn, row: RunRow, one: Reservation) -> bool:
 
 
 def _ends_late(turn: Turn, one: Reservation) -> Lease | None:
-    """A lease in the slice whose declared end came only just now. Who was backfilled had to be gone by then, unless its
-    pods took their time to be bound."""
+    """A lease in the slice, or of backfill on its money, whose declared end came only just now. Who was backfilled had to
+    be gone by then, unless its pods took their time to be bound."""
     state, now = turn.state, turn.now
     if one.plan.start is None or now >= one.plan.start + GRACE:
         return None
-    for share in one.plan.shares:
-        for lease in state.leases_on(share.node):
-            if (
-                lease.until is not None
-                and now - GRACE < lease.until <= now
-                and lease.key not in state.ending
-                and not state.runs[lease.run_key].overstays(now)
-            ):
-                return lease
+    payers, overdue = _payers(state, one.plan), (state.leases[key] for key in state.horizon.overdue)
+    there = (lease for share in one.plan.shares for lease in state.leases_on(share.node))
+    for lease in chain(there, (lease for lease in overdue if (lease.budget, lease.envelope) in payers)):
+        if (
+            lease.until is not None
+            and now - GRACE < lease.until <= now
+            and lease.key not in state.ending
+            and not state.runs[lease.run_key].overstays(now)
+        ):
+            return lease
     return None
 
 

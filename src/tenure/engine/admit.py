@@ -84,7 +84,10 @@ class _Pass:
         """Some runs changed. Those that start where they were promised to leave all others as they are; so does one
         without a promise, which takes nobody's. Another plan for one that has a promise may be in the way of later
         ones."""
-        rest = [row for row in rows if self._waits(row) and not self._starts_as_planned(row)]
+        rest: list[RunRow] = []
+        for row in sorted(filter(self._waits, rows), key=self.state.rank):
+            if rest or not self._starts_as_planned(row):  # who was promised a start later waits for who is planned anew
+                rest.append(row)
         if not rest:
             return
         first = min(map(self.state.rank, rest))
