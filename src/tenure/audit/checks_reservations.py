@@ -23,7 +23,8 @@ where, but for leases admitted after the claim by those who stand behind it, the
 node and in every envelope, for as long as it was to last, those that are in the way at its start are the cause.
 Backfill that overstays is such a lease: it is to be cut at the activation, not to be waited for. Only where its pods do
 not stop is there nothing more to do: once the start has come, pods that an earlier entry asked to leave count as being
-there. An earlier promise that is late lasts that much longer, and what is held for a run that is being started (Active,
+there. An earlier promise that is late lasts that much longer, from the moment it is due and its record says what it waits
+for (SPEC 7: with a recorded reason), and what is held for a run that is being started (Active,
 since before) is held against everybody; a plan that counts on cuts counts on none of those who came by an earlier
 promise since. An edit of the run,
 or another width, is a cause of its own; so is an earlier promise that begins in the midst of the old plan, and money
@@ -64,6 +65,8 @@ just after the last one that was made."""
 
 LEAVING: Micros = 30 * SECOND
 """How long those who give way are expected to take."""
+HINDERED = ("NoCustodian", "DrawWaits", "EndsLate")
+"""Reasons in the record of a start that is due and not made yet."""
 
 
 class Claim(NamedTuple):
@@ -79,6 +82,8 @@ class Claim(NamedTuple):
     firm: bool
     """It needs no cuts: what holds GPUs now and does not end in time was counted when it was planned."""
     active: bool
+    waits: bool
+    """Its start is due, and waits for others to leave: it is being made, or its record says what hinders it."""
     starts: tuple[tuple[int, Instant], ...] = ()
     """Its planned starts, each with the entry that it was so from on."""
 
@@ -92,10 +97,10 @@ class Claim(NamedTuple):
         return next((start for since, start in reversed(self.starts) if since <= entry), self.start)
 
     def is_on(self, at: Instant, *, now: Instant) -> bool:
-        """Who has not started by now will be over later: by as many times as it was to last, or, while it is being
-        started, by half a minute, and as long again whenever that was not enough."""
+        """Who has not started by now will be over later: by as many times as it was to last, or, while it waits for
+        others to leave, by half a minute, and as long again whenever that was not enough."""
         late, lasts = max(0, now - self.start), max(1, self.until - self.start)
-        more = LEAVING << (late // LEAVING).bit_length() if self.active else late // lasts * lasts
+        more = LEAVING << (late // LEAVING).bit_length() if self.waits else late // lasts * lasts
         return self.start <= at < self.until + more
 
 
@@ -193,6 +198,7 @@ class ReservationWatch:
                 entry=before[pot].entry if pot in before else self._books.entry,
                 firm=one.confidence != "conservative" or pot[0] == "envelope",
                 active=one.state == "Active",
+                waits=one.state == "Active" or one.reason in HINDERED,
                 starts=starts,
             )  # fmt: skip
 
