@@ -466,11 +466,13 @@ class ReservationWatch:
         return [books.leases[key] for key in keys if not books.leases[key].ending]
 
     def _declared(self, one: Holding) -> Instant | None:
-        """The end that a lease declared: a duration is one of work, and counts from when the pods were bound."""
-        until, run = one.lease.until, self._books.run(one.lease.run_key)
-        if until is None or run.running_since is None or run.life.backfilled or one.lease.reason != "Start":
+        """The end that a lease declared: a duration is one of work, and counts from when the pods were bound. What a run
+        took later, as it grew or when a node failed, ends with the run."""
+        until, book = one.lease.until, self._books.run(one.lease.run_key)
+        lasts = book.run.spec.runtime.expected_duration if book.run else None
+        if until is None or lasts is None or book.running_since is None or book.life.backfilled:
             return until
-        return max(until, run.running_since + until - one.lease.start)
+        return max(until, book.running_since + parse_duration(lasts))
 
     def _ends(self, held: list[Holding], *, now: Instant) -> dict[str, Instant]:
         """When each of these leases ends, for all that is known."""
