@@ -16,7 +16,9 @@ behind, unless it has ended by then,
 
 where a lease ends when it was asked to, at the end it declared (if that is not past already: who overstays frees
 nothing), or when its payer's hours or window run out. A reservation with a ``conservative`` start counts on cuts:
-against its claim on a node only leases count that opened after it was made.
+against its claim on a node only leases count that opened after it was made. One whose start the entry itself has moved
+earlier is judged by the start it was promised until then: the new one was found with all that the entry opened, and may
+count on cuts that are promised to others.
 
 **What is moved**: a start that moves later, or a reservation that is Blocked, has a reason in its record; and
 where, but for leases admitted after the claim by those who stand behind it, the old plan would still fit on every
@@ -91,6 +93,14 @@ class Claim(NamedTuple):
     def planned(self) -> int:
         """The entry by which it was planned for its start."""
         return self.starts[-1][0] if self.starts else self.entry
+
+    def as_promised(self, entry: int) -> Claim:
+        """The claim as it was before an entry that has moved its start earlier."""
+        if self.planned != entry or len(self.starts) < 2 or self.starts[-2][1] <= self.start:
+            return self
+        before = self.starts[-2][1]
+        until = self.until if self.until == FOREVER else self.until + before - self.start
+        return self._replace(start=before, until=until)
 
     def start_at(self, entry: int) -> Instant:
         """The start that was planned when an entry came."""
@@ -262,7 +272,7 @@ class ReservationWatch:
         if not ahead or sum(claim.gpus for claim in ahead) + sum(_gpus(one) for one in held) <= room:
             return
         ends = self._ends(held, now=at)
-        firm = [claim for claim in ahead if claim.firm]
+        firm = [claim.as_promised(self._books.entry) for claim in ahead if claim.firm]
         clashes = [*_crowded(firm, held, ends, at=at), *self._crowded_by_late(ahead, held, ends, at=at)]
         for claim, found, staying in clashes:
             then = max(claim.start, at)
