@@ -79,32 +79,32 @@ class Claim(NamedTuple):
     gpus: int
     start: Instant
     until: Instant
-    entry: int
-    """The number of the entry since which it is claimed."""
+    fact: int
+    """The number of the fact since which it is claimed."""
     firm: bool
     """It needs no cuts: what holds GPUs now and does not end in time was counted when it was planned."""
     active: bool
     waits: bool
     """Its start is due, and waits for others to leave: it is being made, or its record says what hinders it."""
     starts: tuple[tuple[int, Instant], ...] = ()
-    """Its planned starts, each with the entry that it was so from on."""
+    """Its planned starts, each with the fact that it was so from on."""
 
     @property
     def planned(self) -> int:
-        """The entry by which it was planned for its start."""
-        return self.starts[-1][0] if self.starts else self.entry
+        """The fact by which it was planned for its start."""
+        return self.starts[-1][0] if self.starts else self.fact
 
     def as_promised(self, entry: int) -> Claim:
         """The claim as it was before an entry that has moved its start earlier."""
-        if self.planned != entry or len(self.starts) < 2 or self.starts[-2][1] <= self.start:
+        before = self.start_at(entry)
+        if self.planned < entry or before <= self.start:
             return self
-        before = self.starts[-2][1]
         until = self.until if self.until == FOREVER else self.until + before - self.start
         return self._replace(start=before, until=until)
 
-    def start_at(self, entry: int) -> Instant:
-        """The start that was planned when an entry came."""
-        return next((start for since, start in reversed(self.starts) if since <= entry), self.start)
+    def start_at(self, fact: int) -> Instant:
+        """The start that was planned when a fact came."""
+        return next((start for since, start in reversed(self.starts) if since <= fact), self.start)
 
     def is_on(self, at: Instant, *, now: Instant) -> bool:
         """Who has not started by now will be over later: by as many times as it was to last, or, while it waits for
@@ -146,7 +146,7 @@ class ReservationWatch:
         """Claims that the last entry that did so withdrew, or made anew elsewhere."""
         self._withdrawn_by = 0
         self._activated: dict[str, int] = {}
-        """By run, the entry from which on its start was held for it; until it waits again."""
+        """By run, the fact from which on its start was held for it; until it waits again."""
 
     # --- a record ---------------------------------------------------------------------------------------------
 
@@ -154,7 +154,7 @@ class ReservationWatch:
         """Take a record that was made or changed; a start that it moves later is looked at after the entry."""
         key, old = new.run_key, self._books.reservations.get(new.run_key)
         if new.state == "Active":
-            self._activated.setdefault(key, self._books.entry)
+            self._activated.setdefault(key, self._books.fact)
         elif new.state != "Released":
             self._activated.pop(key, None)
         claims = self._withdraw(old) if old else {}
@@ -200,12 +200,12 @@ class ReservationWatch:
         for pot, gpus in _takes(one).items():
             starts = before[pot].starts if pot in before else ()
             if not starts or starts[-1][1] != plan.start:
-                starts = (*starts, (self._books.entry, plan.start or 0))
+                starts = (*starts, (self._books.fact, plan.start or 0))
             self._claims.setdefault(pot, {})[one.run_key] = Claim(
                 one.run_key, order, gpus,
                 start=plan.start or 0,
                 until=FOREVER if plan.until is None else plan.until,
-                entry=before[pot].entry if pot in before else self._books.entry,
+                fact=before[pot].fact if pot in before else self._books.fact,
                 firm=one.confidence != "conservative" or pot[0] == "envelope",
                 active=one.state == "Active",
                 waits=one.state == "Active" or one.reason in HINDERED,
@@ -311,7 +311,7 @@ class ReservationWatch:
 
     def _came_after(self, one: Holding, run: str) -> bool:
         """Opened by the same entry for a younger run: that one is asked on its own."""
-        return one.entry == self._books.entry and self._rank(one.lease.run_key) > self._rank(run)
+        return one.fact >= self._books.entry and self._rank(one.lease.run_key) > self._rank(run)
 
     # --- what is moved ----------------------------------------------------------------------------------------
 
@@ -374,7 +374,7 @@ class ReservationWatch:
         gone = [one for one in leaving if pot in _pots_of(one.lease) and one.asked < before]
         if not gone and not any(one.order > claim.order and self._is_held(one, at=at) for one in claims):
             return 0
-        stay = (one for one in late if one.entry < before and (self._declared(one) or FOREVER) > at)
+        stay = (one for one in late if one.fact < before and (self._declared(one) or FOREVER) > at)
         return sum(map(_gpus, (*gone, *stay)))
 
     def _stays_on(self, one: Holding, *, by: Instant, at: Instant) -> bool:
@@ -394,7 +394,7 @@ class ReservationWatch:
         take since is their own doing."""
         came, claims = self._held_since(late), self._claims.get(pot, {}).values()
         return sum(one.gpus for one in claims if one.order < claim.order and one.is_on(then, now=at)
-                   and (one.entry > came or one.start_at(came) > then))  # fmt: skip
+                   and (one.fact > came or one.start_at(came) > then))  # fmt: skip
 
     def _is_held(self, claim: Claim, *, at: Instant) -> bool:
         return claim.active and _is_held(self._books.reservations[claim.run], at=at)
@@ -412,16 +412,16 @@ class ReservationWatch:
         return self._came_since(one, claim) and (one.extra or self._rank(run) > claim.order)
 
     def _came_since(self, one: Holding, claim: Claim) -> bool:
-        return self._entered(one) >= claim.entry
+        return self._entered(one) > claim.fact
 
     def _held_since(self, one: Holding) -> int:
-        """The entry from which on others had to plan around a lease's work: it was admitted, or its place was held."""
+        """The fact from which on others had to plan around a lease's work: it was admitted, or its place was held."""
         entered = self._entered(one)
         return entered if one.extra else min(entered, self._activated.get(one.lease.run_key, entered))
 
     def _entered(self, one: Holding) -> int:
-        """The entry by which a lease's work was admitted."""
-        return one.entry if one.extra else self._books.run(one.lease.run_key).entered
+        """The fact by which a lease's work was admitted."""
+        return one.fact if one.extra else self._books.run(one.lease.run_key).entered
 
     def _is_relabelled(self, one: Reservation) -> bool:
         """Whether a node of the plan lies in another domain by now: it may not be what its run asks for any more."""

@@ -88,6 +88,7 @@ class Taker:
 
     def take(self, fact: Fact, touched: Touched) -> list[Violation]:
         books, at = self._books, touched.at
+        books.fact += 1
         unreadable = list(checks_facts.unreadable(fact, at=at))
         if unreadable:
             return unreadable
