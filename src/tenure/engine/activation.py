@@ -361,7 +361,7 @@ def drawn(turn: Turn, froze: Froze, result: Result) -> None:
     if one is None or one.state != "Active":
         return  # its run is gone: the draw is spent, and nobody gives way
     row = state.runs[one.run_key]
-    with only_earlier(state, row):
+    with only_earlier(state, row, behind=one.plan):
         target = Target(state, row, parse_domains(one.plan.domains), now=turn.now, at=turn.now, paid=one.plan)
         found = cuts.outcome(state, target.scope, result.order, target.enough, now=turn.now, lead=_lead(turn))
     if found is None:
@@ -441,13 +441,18 @@ def _spoken_for(state: State, row: RunRow, node: str, *, at: Instant) -> bool:
 
 
 @contextmanager
-def only_earlier(state: State, row: RunRow) -> Iterator[None]:
-    """Take back what was promised to others later, and to the run itself, while it is planned."""
+def only_earlier(state: State, row: RunRow, *, behind: Slice | None = None) -> Iterator[None]:
+    """Take back what was promised to others later, and to the run itself, while it is planned; and what is planned
+    ``behind`` what is held for it, on the same nodes or money: that moves with it."""
     rank = state.rank(row)
     later = [
         key
-        for key in state.horizon.claims
-        if key == row.key or (state.reservations[key].state != "Active" and state.rank(state.runs[key]) > rank)
+        for key, claim in state.horizon.claims.items()
+        if key == row.key
+        or (
+            state.reservations[key].state != "Active"
+            and (state.rank(state.runs[key]) > rank or (behind is not None and _follows(claim.plan, behind)))
+        )
     ]
     for key in later:
         state.horizon.retract(key)
@@ -457,6 +462,16 @@ def only_earlier(state: State, row: RunRow) -> Iterator[None]:
         for key in later:
             if key in state.reservations:
                 state.claim(state.reservations[key])
+
+
+def _follows(plan: Slice, other: Slice) -> bool:
+    """Whether a plan begins when another is over, on some of the same nodes or money."""
+    if plan.start is None or other.until is None or plan.start < other.until:
+        return False
+    nodes, payers = ({one.node for one in other.shares}, {(one.budget, one.envelope) for one in other.segments})
+    return any(one.node in nodes for one in plan.shares) or any(
+        (one.budget, one.envelope) in payers for one in plan.segments
+    )
 
 
 def _nodes(state: State, flavor: str, domains: Domains) -> Iterator[str]:
