@@ -16,9 +16,9 @@ behind, unless it has ended by then,
 
 where a lease ends when it was asked to, at the end it declared (if that is not past already: who overstays frees
 nothing), or when its payer's hours or window run out. A reservation with a ``conservative`` start counts on cuts:
-against its claim on a node only leases count that opened after it was made. One whose start the entry itself has moved
-earlier is judged by the start it was promised until then: the new one was found with all that the entry opened, and may
-count on cuts that are promised to others.
+against its claim on a node only leases count that opened after it was made. A claim that the entry made after it opened
+something is not taken from by that, and one whose start it moved earlier then is judged by the start it was promised until
+then: what is planned later is found with all that was opened before, and may count on cuts that are promised to others.
 
 **What is moved**: a start that moves later, or a reservation that is Blocked, has a reason in its record; and
 where, but for leases admitted after the claim by those who stand behind it, the old plan would still fit on every
@@ -94,10 +94,10 @@ class Claim(NamedTuple):
         """The fact by which it was planned for its start."""
         return self.starts[-1][0] if self.starts else self.fact
 
-    def as_promised(self, entry: int) -> Claim:
-        """The claim as it was before an entry that has moved its start earlier."""
-        before = self.start_at(entry)
-        if self.planned < entry or before <= self.start:
+    def as_promised(self, fact: int) -> Claim:
+        """The claim as it was when a fact came, if its start has been moved earlier since."""
+        before = self.start_at(fact)
+        if self.planned < fact or before <= self.start:
             return self
         until = self.until if self.until == FOREVER else self.until + before - self.start
         return self._replace(start=before, until=until)
@@ -266,13 +266,14 @@ class ReservationWatch:
     def _opening(
         self, pot: Pot, run: str, new: list[Holding], claims: list[Claim], *, at: Instant
     ) -> Iterator[Violation]:
+        claims = [claim for claim in claims if claim.fact < new[0].fact]
         ahead = [claim for claim in claims if self._is_behind(pot, claim, new[0]) and not self._is_served(claim)]
         held = [one for one in self._held(pot) if one.lease.run_key == run or not self._came_after(one, run)]
         room = self._capacity(pot)
         if not ahead or sum(claim.gpus for claim in ahead) + sum(_gpus(one) for one in held) <= room:
             return
         ends = self._ends(held, now=at)
-        firm = [claim.as_promised(self._books.entry) for claim in ahead if claim.firm]
+        firm = [claim.as_promised(new[0].fact) for claim in ahead if claim.firm]
         clashes = [*_crowded(firm, held, ends, at=at), *self._crowded_by_late(ahead, held, ends, at=at)]
         for claim, found, staying in clashes:
             then = max(claim.start, at)
