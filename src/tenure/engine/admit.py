@@ -232,7 +232,26 @@ class _Pass:
         return safe_plan(self.state, row.demand, now=self.turn.now)
 
     def _in_slice(self, row: RunRow, one: Reservation) -> Plan | None:
-        """A plan on the very nodes that the run was promised."""
+        """A plan on the very nodes that the run was promised.
+
+        What is held for a run that is being started is its own: of others that are, those that were promised a start
+        later were planned around it, and do not take of it while they wait for theirs.
+        """
+        plan = self._on_nodes(row, one)
+        if plan is not None or one.state != "Active":
+            return plan
+        state, rank = self.state, self.state.rank(row)
+        later = [key for key in state.horizon.claims
+                 if state.reservations[key].state == "Active" and state.rank(state.runs[key]) > rank]  # fmt: skip
+        claims = {key: state.horizon.retract(key) for key in later}
+        plan = self._on_nodes(row, one) if claims else None
+        for key, claim in claims.items():
+            assert claim is not None, "it was laid"
+            state.horizon.lay(key, claim.flavor, claim.plan, claim.period, cuts=claim.cuts)
+        held = plan is not None and slice_of(plan, at=self.turn.now, duration=None).shares == one.plan.shares
+        return plan if held else None
+
+    def _on_nodes(self, row: RunRow, one: Reservation) -> Plan | None:
         nodes = {share.node for share in one.plan.shares}
         now = self.turn.now
         world = world_at(self.state, now=now, at=now, length=row.demand.duration, nodes=nodes)
