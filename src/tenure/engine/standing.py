@@ -9,16 +9,20 @@ doubt is searched for anew; this never decides anything but that a search would 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Protocol
+
 from tenure.engine.cover import Candidate, Purse
 from tenure.engine.forecast import Search
 from tenure.engine.future import Ahead
 from tenure.engine.levels import Profile
 from tenure.engine.lines import Line
-from tenure.engine.news import Known, Rank, claims
+from tenure.engine.news import Rank, claims
 from tenure.engine.plan import place_of
 from tenure.engine.rooms import INSTANT
 from tenure.engine.state import HINDERED, RunRow, State
 from tenure.engine.topology import matches
+from tenure.engine.watch import Known
 from tenure.facts import Reservation, Segment, Slice
 from tenure.units import Instant, parse_duration
 
@@ -49,22 +53,36 @@ def found(state: State, row: RunRow, search: Search, paid: Instant) -> None:
     start = one.plan.start or 0
     rich = paid <= search.now and search.rich(start)
     nodes = frozenset(share.node for share in one.plan.shares)
-    state.news.found(row.key, row.demand.flavor,
-                     Known(0, nodes, search.funds(), search.now if state.horizon.overdue else paid, rich))  # fmt: skip
+    paid = search.now if state.horizon.overdue else paid
+    state.news.found(row.key, Known(0, start, nodes, search.funds(), paid, rich))
+
+
+class Later(Protocol):
+    """The claims of runs that are yet to be considered."""
+
+    def promised(self) -> list[tuple[Rank, str]]:
+        """Whose claims are laid, and are behind one another."""
+
+    def is_last(self, row: RunRow) -> bool:
+        """Whether nothing is laid of what a run stands before."""
 
 
 class Fleetwide:
     """GPUs of a flavor that will be free anywhere, as each waiting run sees them: behind those that were promised a
     start before it. Never less than there will be."""
 
-    def __init__(self, state: State, flavor: str, promised: list[tuple[Rank, str]]) -> None:
-        """``promised``: whose claims are laid, and are behind one another."""
-        self._state, self._flavor, self._promised = state, flavor, promised
+    def __init__(self, state: State, flavor: str, later: Later) -> None:
+        self._state, self._flavor, self._later = state, flavor, later
+        self._promised: list[tuple[Rank, str]] = []
         self._news = -1
+
+    def is_last(self, row: RunRow) -> bool:
+        """Whether nothing is laid of what a run stands before."""
+        return self._later.is_last(row)
 
     def _read(self) -> None:
         state, horizon = self._state, self._state.horizon
-        self._news = state.news.gains(self._flavor)
+        self._news, self._promised = state.news.gains(self._flavor), self._later.promised()[:]
         self._free = Profile()
         for place in horizon.places(self._flavor):
             for at, step in horizon.view(place, INSTANT, 1).sums.total.steps():
@@ -104,34 +122,31 @@ class Fleetwide:
                 self._free.add(plan.until, -gpus)
 
 
-def concerned(
-    state: State, row: RunRow, fleetwide: Fleetwide, *, now: Instant, since: Instant, last: bool
-) -> bool:  # fmt: skip
+def concerned(state: State, row: RunRow, fleetwide: Fleetwide, *, now: Instant, since: Instant) -> bool:
     """Whether something happened that may concern the promise of a run, so that it has to be looked at.
 
-    ``since``: it is known that it cannot start before. ``last``: nothing is laid of what it stands before.
+    ``since``: it is known that it cannot start before.
     """
     one, known = state.reservations.get(row.key), state.news.known(row.key)
     if known is None or one is None or one.plan.start is None or not may_stand(row, one, now=now):
         return True
-    marks = state.news.since(row.demand.flavor, known)
-    if not marks:
-        return False
     rank = state.rank(row)
     gained, lost, spent = set(), set(), False
-    for node, fund, gain, behind in marks:
-        if behind >= rank:
+    for mark in state.news.since(row.demand.flavor, known):
+        if mark.behind >= rank:
             continue
-        if fund is None:
-            if gain:
-                gained.add(node)
-            elif node in known.nodes:
-                lost.add(node)
-        elif fund in known.funds:
-            if gain and not known.rich:
+        if mark.fund is None:
+            if mark.gain:
+                gained.add(mark.node)
+            elif mark.node in known.nodes and known.start < mark.before:
+                lost.add(mark.node)
+        elif mark.fund in known.funds:
+            if mark.gain and not known.rich:
                 return True
-            spent = spent or not gain
-    behind_it = _Behind(state, row, now, last=last)
+            spent = spent or not mark.gain
+    if not (gained or lost or spent):
+        return False
+    behind_it = _Behind(state, row, now, fleetwide.is_last)
     if spent and not all(behind_it.pays(part, one) for part in one.plan.segments):  # they may share a cap
         return True
     if any(not behind_it.keeps(share.node, share.gpus, one) for share in one.plan.shares if share.node in lost):
@@ -149,16 +164,17 @@ def concerned(
 class _Behind:
     """The known future as one run sees it: behind those that were promised a start before it."""
 
-    def __init__(self, state: State, row: RunRow, now: Instant, *, last: bool) -> None:
+    def __init__(self, state: State, row: RunRow, now: Instant, is_last: Callable[[RunRow], bool]) -> None:
         self._state, self._row, self._now = state, row, now
-        self._as_laid = last and not state.horizon.overdue
+        self._is_last = is_last
         self._rank = state.rank(row)
         self._shape = row.demand.shape(row.demand.widths[-1])
         self._place = place_of(row.demand.selector, state.policy)
 
     def _line(self, node: str) -> Line:
         horizon = self._state.horizon
-        return horizon.line(node) if self._as_laid else horizon.among(node, self._counts)
+        as_laid = not horizon.overdue and self._is_last(self._row)
+        return horizon.line(node) if as_laid else horizon.among(node, self._counts)
 
     def _counts(self, run: str) -> bool:
         state = self._state
