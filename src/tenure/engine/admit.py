@@ -459,8 +459,10 @@ class _Later:
         self.reach(row)
 
     def is_last(self, row: RunRow) -> bool:
-        """Whether nothing stands of what this run was promised, or others later."""
-        self.promised()
+        """Whether nothing stands of what this run was promised, or others later; as long as nothing was taken back it
+        does."""
+        if self._known is None:
+            return False
         return not self._laid or self._rows[self._laid - 1][0] < self._state.rank(row)
 
     def _take_back(self, key: str) -> None:

@@ -149,7 +149,9 @@ class Horizon:
         self._of_fund.setdefault(key, {})[lease.key] = None
         self._pay(lease, 0, -1)
         end = self._end_of(held)
-        self._mark(lease, gain=False, before=FOREVER if end is None else end)
+        row = self.topology.rows.get(lease.node)
+        if row is not None and row.site is not None:
+            self.news.opened(row.site.flavor, lease, before=FOREVER if end is None else end)
         self._move_end(held, end)
         self._touch(lease.node)
 
@@ -274,11 +276,11 @@ class Horizon:
         return self._move_end(held, end)
 
     def _mark(self, lease: Lease, *, gain: bool, before: Instant = FOREVER) -> None:
-        """A lease opened, or ends otherwise than foreseen; what it takes is there again from an instant on."""
+        """A lease ends otherwise than foreseen; what it takes is there again from an instant on."""
         row = self.topology.rows.get(lease.node)
         if row is not None and row.site is not None:
             self.news.node(row.site.flavor, lease.node, gain=gain, before=before)
-            self.news.fund(row.site.flavor, (lease.budget, lease.envelope), gain=gain)
+            self.news.fund(row.site.flavor, (lease.budget, lease.envelope), gain=gain, before=before)
 
     def _move_end(self, held: _Held, end: Instant | None) -> bool:
         if held.end == end:
@@ -394,12 +396,12 @@ class Horizon:
 
     # -- questions --
 
-    def among(self, node: str, counts: Callable[[str], bool]) -> Line:
-        """The future of a node with only those claims that count, and without those who are overdue."""
+    def among(self, node: str, counts: Callable[[str], bool], *, before: Instant) -> Line:
+        """The future of a node, up to an instant: with only those claims that count, and without who is overdue."""
         line, some = self.line(node), Line()
         gone = [self._held[key].lease for key in self.overdue] if self.overdue else []
         some.releases = line.releases
-        some.claims = {run: claim for run, claim in line.claims.items() if counts(run)}
+        some.claims = {run: claim for run, claim in line.claims.items() if claim[0] < before and counts(run)}
         some.cutting = line.cutting
         some.base = self._free(node) + sum(len(lease.gpus) for lease in gone if lease.node == node)
         some.fresh = False

@@ -9,13 +9,14 @@ facts: without them everybody is planned again, with the same result.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from tenure.engine.books import FundKey
 from tenure.engine.topology import Row
 from tenure.engine.watch import Known, Watch
-from tenure.facts import Reservation, Slice
+from tenure.facts import Lease, Reservation, Slice
 from tenure.units import FOREVER, Instant
 
 QueueKey = tuple[Instant, str, str]
@@ -68,6 +69,8 @@ class News:
         self._flavors: dict[str, str] = {}
         """Of each waiting run."""
         self._gains: dict[str, int] = {}
+        self._opening: list[tuple[str, Lease, Instant]] = []
+        """Leases that opened, and until when: unless a promise is carried out by that, they are to be marked."""
 
     def gains(self, flavor: str) -> int:
         """How often a node has gained something by what happened to it or on it."""
@@ -82,8 +85,14 @@ class News:
             self._gains[flavor] = self.gains(flavor) + 1
         self._add(flavor, name, None, gain, behind, before)
 
-    def fund(self, flavor: str, key: FundKey, *, gain: bool, behind: Rank = EVERYBODY) -> None:
-        self._add(flavor, "", key, gain, behind, FOREVER)
+    def fund(
+        self, flavor: str, key: FundKey, *, gain: bool, behind: Rank = EVERYBODY, before: Instant = FOREVER
+    ) -> None:  # fmt: skip
+        self._add(flavor, "", key, gain, behind, before)
+
+    def opened(self, flavor: str, lease: Lease, *, before: Instant) -> None:
+        """A lease opened, and ends then."""
+        self._opening.append((flavor, lease, before))
 
     def node_changed(self, row: Row, *, known: bool) -> None:
         """A node was put; ``known``: with the labels that it had."""
@@ -96,9 +105,11 @@ class News:
     def promised(self, flavor: str, order: QueueKey, old: Reservation | None, new: Reservation) -> None:
         """A promise was made, changed or given up: what was known of it is to be found again.
 
-        A first promise is behind all others, and concerns none of them.
+        A first promise is behind all others, and concerns none of them; nor does a start that is made just as promised.
         """
         self.forget(new.run_key)
+        if old is not None and new.state == "Released" and self._is_carried_out(old):
+            return
         same = old is not None and (old.state, old.plan, is_late(old)) == (new.state, new.plan, is_late(new))
         if same and claims(new):
             return
@@ -111,6 +122,31 @@ class News:
                 if behind == EVERYBODY:  # who is to be cut for it will be gone afterwards, or will not
                     self._mark(flavor, one.plan, gain=not gain, behind=behind)
 
+    def _is_carried_out(self, one: Reservation) -> bool:
+        """Whether the leases that opened for a run take, from whom and until when, just what was set aside for it: then
+        nobody's future has changed, and they are forgotten."""
+        opened = [(lease, end) for _, lease, end in self._opening if lease.run_key == one.run_key]
+        nodes, paid = Counter[str](), Counter[tuple[str, str, str]]()
+        for lease, _ in opened:
+            nodes[lease.node] += len(lease.gpus)
+            paid[lease.budget, lease.envelope, lease.funding] += len(lease.gpus)
+        plan, segments = one.plan, Counter[tuple[str, str, str]]()
+        for part in plan.segments:
+            segments[part.budget, part.envelope, part.funding] += part.gpus
+        same = (
+            one.state == "Pending"
+            and one.confidence != "conservative"
+            and not is_late(one)
+            and all(
+                lease.role != "Borrowed" and (lease.start, end) == (plan.start, plan.until) for lease, end in opened
+            )
+            and nodes == {share.node: share.gpus for share in plan.shares}
+            and paid == segments
+        )
+        if same:
+            self._opening = [kept for kept in self._opening if kept[1].run_key != one.run_key]
+        return same
+
     def held_on(self, flavor: str, one: Reservation) -> None:
         """What is held for one who is late is held for longer."""
         self._mark(flavor, one.plan, gain=False, behind=EVERYBODY)
@@ -120,13 +156,25 @@ class News:
         for share in plan.shares:
             self.node(flavor, share.node, gain=gain, behind=behind, before=before)
         for part in plan.segments:
-            self.fund(flavor, (part.budget, part.envelope), gain=gain, behind=behind)
+            self.fund(flavor, (part.budget, part.envelope), gain=gain, behind=behind, before=before)
 
     def everything(self) -> None:
         """Terms, labels or the policy changed: what was found says nothing any more."""
         self._marks.clear()
         for watch in self._watches.values():
             watch.forget_all()
+
+    def terms_changed(self, fund: FundKey) -> None:
+        """An envelope is not what it was: what was found of those whom it might pay says nothing any more."""
+        for watch in self._watches.values():
+            for run in list(watch.paid_by(fund)):
+                watch.forget(run)
+
+    def _mark_opened(self) -> None:
+        opening, self._opening = self._opening, []
+        for flavor, lease, before in opening:
+            self.node(flavor, lease.node, gain=False, before=before)
+            self.fund(flavor, (lease.budget, lease.envelope), gain=False, before=before)
 
     def _add(
         self, flavor: str, node: str, fund: FundKey | None, gain: bool, behind: Rank, before: Instant
@@ -159,6 +207,7 @@ class News:
             self._watches[self._flavors[run]].forget(run)
 
     def found(self, run: str, known: Known) -> None:
+        self._mark_opened()
         self._watches[self._flavors[run]].found(run, known._replace(marks=self._count))
 
     def known(self, run: str) -> Known | None:
@@ -166,6 +215,7 @@ class News:
 
     def since(self, flavor: str, known: Known) -> Iterator[Mark]:
         """What happened since something was found."""
+        self._mark_opened()
         return self._after(flavor, known.marks)
 
     def woken(self, flavor: str, *, now: Instant, after: int) -> tuple[set[str], int]:
@@ -174,22 +224,34 @@ class News:
         watch, some = self._watches.get(flavor), set[str]()
         if watch is None:
             return some, self._count
+        self._mark_opened()
         if not after:
             some.update(watch.unknown, watch.due(now))
-        gained, lost, until = False, set[str](), 0
+        gained, until = False, 0
+        lost: dict[str, int] = {}
+        spent: dict[FundKey, int] = {}
         for mark in self._after(flavor, after):
-            if mark.fund is not None:
-                some.update(_unaware(watch, watch.paid_by(mark.fund), mark))
-            elif mark.gain:
-                some.update(() if gained else _unaware(watch, watch.waiting_for_machines(), mark))
-                gained = True
-            elif mark.before < FOREVER:
-                lost.add(mark.node)
+            if not mark.gain and mark.before < FOREVER:
                 until = max(until, mark.before)
-            else:
+                if mark.fund is None:
+                    lost[mark.node] = mark.number
+                else:
+                    spent[mark.fund] = mark.number
+                    some.update(_unaware(watch, watch.paid_by_the_hour(mark.fund), mark))
+            elif mark.fund is not None:
+                some.update(_unaware(watch, watch.paid_by(mark.fund), mark))
+            elif not mark.gain:
                 some.update(_unaware(watch, watch.counting_on(mark.node), mark))
-        some.update(watch.counting_soon_on(lost, before=until) if lost else ())
+            elif not gained:
+                some.update(_unaware(watch, watch.waiting_for_machines(), mark))
+                gained = True
+        some.update(watch.starting(before=until, nodes=lost, funds=spent))
         return some, self._count
+
+    def starting(self, flavor: str, *, before: Instant) -> list[str]:
+        """Who is to start before an instant; and those of whom nothing is known."""
+        watch = self._watches.get(flavor)
+        return [] if watch is None else [*watch.due(before - 1), *watch.unknown]
 
     def _after(self, flavor: str, number: int) -> Iterator[Mark]:
         for mark in reversed(self._marks.get(flavor, {}).values()):
@@ -199,6 +261,7 @@ class News:
 
     def settled(self, flavor: str) -> None:
         """All who wait for a flavor and whom it may concern were looked at: what is known of them is known of now."""
+        self._mark_opened()
         self._marks.pop(flavor, None)
 
 

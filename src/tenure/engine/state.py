@@ -327,8 +327,10 @@ class State:
 
     def _warned(self, fact: Warned, at: Instant) -> None:
         fund = self.books.warned(fact, at=at)
-        self.news.everything()
-        if fund is not None:
+        if fund is None:
+            self.news.everything()
+        else:
+            self.news.terms_changed(fund.key)
             self.agenda.rearm(fund)
 
     # -- reservations and draws --

@@ -8,7 +8,7 @@ start soon. Too many may be named, and never too few: each is then looked at clo
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 from tenure.engine.books import FundKey
@@ -33,6 +33,8 @@ class Known(NamedTuple):
     """Before that the money does not suffice."""
     rich: bool
     """Whether money is nothing that keeps it from starting earlier, now or at any time until it ends."""
+    hours: bool
+    """Whether hours are bounded of any of those envelopes: what is spent of them is spent for ever."""
 
 
 class Watch:
@@ -44,6 +46,7 @@ class Watch:
         self._machines: dict[str, None] = {}
         """Those for which the money suffices before they are to start."""
         self._funds: dict[FundKey, dict[str, None]] = {}
+        self._hours: dict[FundKey, dict[str, None]] = {}
         self._nodes: dict[str, dict[str, None]] = {}
         self._starts: list[tuple[Instant, str]] = []
 
@@ -57,6 +60,7 @@ class Watch:
         if known.paid < known.start:
             self._machines[run] = None
         _enter(self._funds, known.funds, run)
+        _enter(self._hours, known.funds if known.hours else (), run)
         _enter(self._nodes, known.nodes, run)
 
     def forget(self, run: str) -> None:
@@ -68,11 +72,12 @@ class Watch:
         self._machines.pop(run, None)
         del self._starts[bisect_left(self._starts, (known.start, run))]
         _leave(self._funds, known.funds, run)
+        _leave(self._hours, known.funds if known.hours else (), run)
         _leave(self._nodes, known.nodes, run)
 
     def forget_all(self) -> None:
         self.unknown.update(dict.fromkeys(self.known))
-        for table in (self.known, self._machines, self._funds, self._nodes, self._starts):
+        for table in (self.known, self._machines, self._funds, self._hours, self._nodes, self._starts):
             table.clear()
 
     # -- whom it may concern --
@@ -84,6 +89,10 @@ class Watch:
     def paid_by(self, fund: FundKey) -> Iterable[str]:
         return self._funds.get(fund, NOBODY)
 
+    def paid_by_the_hour(self, fund: FundKey) -> Iterable[str]:
+        """Who may be paid by an envelope, and of whose envelopes hours are bounded."""
+        return self._hours.get(fund, NOBODY)
+
     def waiting_for_machines(self) -> Iterable[str]:
         return self._machines
 
@@ -91,10 +100,16 @@ class Watch:
         """Who has a node in its slice."""
         return self._nodes.get(node, NOBODY)
 
-    def counting_soon_on(self, nodes: Collection[str], *, before: Instant) -> Iterable[str]:
-        """Who has one of these in its slice, and is to start before an instant."""
-        soon = self._starts[: bisect_left(self._starts, (before, ""))]
-        return (run for _, run in soon if not self.known[run].nodes.isdisjoint(nodes))
+    def starting(self, *, before: Instant, nodes: Mapping[str, int], funds: Mapping[FundKey, int]) -> Iterable[str]:
+        """Who is to start before an instant, and has one of these nodes in its slice or may be paid by one of these
+        envelopes, and was not looked at since so many marks."""
+        for _, run in self._starts[: bisect_left(self._starts, (before, ""))]:
+            known = self.known[run]
+            marks = known.marks
+            if any(nodes.get(node, 0) > marks for node in known.nodes) or any(
+                funds.get(fund, 0) > marks for fund in known.funds
+            ):
+                yield run
 
 
 def _enter(table: dict[Key, dict[str, None]], keys: Iterable[Key], run: str) -> None:
