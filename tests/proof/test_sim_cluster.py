@@ -183,7 +183,7 @@ def test_regression_a_pod_that_a_rebuilt_state_has_no_longer_keeps_nobody_awake(
     loop = VirtualLoop()
     pod = Pod(namespace="lab", name="train-a1-0", run="train", attempt=1, group=0, rank=0, node="n0", gpus=(0,))
     meta: dict[str, Any] = {"name": pod.name, "namespace": "lab", "uid": "u", "annotations": {FLEET: "ours"}}
-    shown = {pod.key: {"metadata": meta, "spec": {"nodeName": "n0"}, "status": {"phase": "Pending"}}}
+    shown = Shown({pod.key: {"metadata": meta, "spec": {"nodeName": "n0"}, "status": {"phase": "Pending"}}})
     desk = Desk(VirtualIO(loop))  # type: ignore[arg-type]
     client = VirtualClient(PlainLink(), Server(lambda: START))
     executor = KubeExecutor(client, desk, shown, fleet="ours", state=lambda: State("ours"), seq=lambda: 5)
