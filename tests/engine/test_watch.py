@@ -51,21 +51,21 @@ def test_nobody_is_passed_over_whom_a_mark_may_concern(seed: int) -> None:
     luck = Random(f"watch {seed}")
     news = News()
     runs = [f"lab/r{index}" for index in range(12)]
-    for run in runs:
-        news.waits(run, FLAVOR)
+    for each in runs:
+        news.waits(each, FLAVOR)
     named, passed = 0, 0
     for _ in range(40):
-        run = luck.choice(runs)
+        key = luck.choice(runs)
         match luck.choice(("happens", "happens", "found", "found", "forget", "gone", "settled", "terms")):
             case "happens":
                 happens(news, luck)
             case "found":
-                news.found(run, known(luck))
+                news.found(key, known(luck))
             case "forget":
-                news.forget(run)
+                news.forget(key)
             case "gone":
-                news.gone(run)
-                news.waits(run, FLAVOR)
+                news.gone(key)
+                news.waits(key, FLAVOR)
             case "settled" if luck.random() < 0.3:
                 news.settled(FLAVOR)
             case "terms":
