@@ -28,6 +28,7 @@ from tenure.engine.horizon import Claim
 from tenure.engine.life import move, start
 from tenure.engine.news import EVERYBODY, QueueKey, is_late
 from tenure.engine.plan import Plan, make_plan
+from tenure.engine.reasons import is_money
 from tenure.engine.standing import Fleetwide
 from tenure.engine.state import Rank, RunRow, State
 from tenure.engine.turn import Turn
@@ -89,7 +90,10 @@ class _Pass:
         """Some runs changed. Those that start where they were promised to leave all others as they are; so does one
         without a promise, which takes nobody's. Another plan for one that has a promise may be in the way of later
         ones."""
-        rest = [row for row in rows if self._waits(row) and not self._starts_as_planned(row)]
+        rest: list[RunRow] = []
+        for row in sorted(filter(self._waits, rows), key=self.state.rank):
+            if rest or not self._starts_as_planned(row):  # who was promised a start later waits for who is planned anew
+                rest.append(row)
         if not rest:
             return
         first = min(map(self.state.rank, rest))
@@ -226,7 +230,7 @@ class _Pass:
         horizon = self.state.horizon
         if not self._as_planned(row, one, one.plan.start):
             with horizon.without(tuple(horizon.overdue)):
-                if not horizon.overdue or not self._as_planned(row, one, one.plan.start):
+                if not horizon.overdue or row.life.cut or not self._as_planned(row, one, one.plan.start):
                     return False
         self.state.claim(one)
         standing.found(self.state, row, search, paid)
@@ -270,7 +274,26 @@ class _Pass:
         return safe_plan(self.state, row.demand, now=self.turn.now)
 
     def _in_slice(self, row: RunRow, one: Reservation) -> Plan | None:
-        """A plan on the very nodes that the run was promised."""
+        """A plan on the very nodes that the run was promised.
+
+        What is held for a run that is being started is its own: of others that are, those that were promised a start
+        later were planned around it, and do not take of it while they wait for theirs.
+        """
+        plan = self._on_nodes(row, one)
+        if plan is not None or one.state != "Active":
+            return plan
+        state, rank = self.state, self.state.rank(row)
+        later = [key for key in state.horizon.claims
+                 if state.reservations[key].state == "Active" and state.rank(state.runs[key]) > rank]  # fmt: skip
+        claims = {key: state.horizon.retract(key) for key in later}
+        plan = self._on_nodes(row, one) if claims else None
+        for key, claim in claims.items():
+            assert claim is not None, "it was laid"
+            state.horizon.lay(key, claim.flavor, claim.plan, claim.period, cuts=claim.cuts)
+        held = plan is not None and slice_of(plan, at=self.turn.now, duration=None).shares == one.plan.shares
+        return plan if held else None
+
+    def _on_nodes(self, row: RunRow, one: Reservation) -> Plan | None:
         nodes = {share.node for share in one.plan.shares}
         now = self.turn.now
         world = world_at(self.state, now=now, at=now, length=row.demand.duration, nodes=nodes)
@@ -352,7 +375,9 @@ class _Pass:
             self._later.plan(row)
             paid, found = self._earliest(row, search, one)
         if paid is None:
-            promise.block(turn, row, reason, short=search.short(now))
+            short = search.short(now)
+            scarce = Reason(code="NoMoneyInSight", data={"short": short})
+            promise.block(turn, row, reason if is_money(reason) or not short else scarce, short=short)
             return
         stands = one is not None and one.state == "Pending" and one.confidence == "conservative"
         if found is not None and stands and activation.promise_cuts(turn, row, reason, paid=paid, before=found.at):
@@ -387,11 +412,12 @@ class _Pass:
         """When the money suffices, and when the run can start; only ``before`` some instant, if that is given.
 
         Who was backfilled and is overdue goes first when a start comes, so that it delays none that stands; who is
-        promised one only now gives it the notice that everybody gets. ``patient``: however long that takes.
+        promised one only now gives it the notice that everybody gets. A run that was cut itself has nobody sent away.
+        ``patient``: however long that takes.
         """
         now, horizon = self.turn.now, self.state.horizon
         paid, found = self._since(row, search, now, patient=patient, before=before)
-        if not horizon.overdue:
+        if not horizon.overdue or row.life.cut:
             return paid, found
         start = now + parse_duration(self.state.policy.activation_lead)
         if one is not None and one.plan.start is not None and one.plan.start > now:

@@ -138,7 +138,7 @@ def held(one: Reservation, lasts: Micros | None, *, now: Instant) -> tuple[Slice
     plan, waits = one.plan, is_late(one)
     if plan.start is None or not (waits or plan.start <= now):
         return plan, plan.until or FOREVER
-    start = plan.start if one.activated is None else min(plan.start, one.activated)
+    start = min(plan.start, one.activated) if one.state == "Active" and one.activated is not None else plan.start
     late, slack = max(0, now - start), GRACE
     while slack <= late:
         slack *= 2
