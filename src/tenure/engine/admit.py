@@ -125,7 +125,8 @@ class _Pass:
 
     def _woken(self) -> Iterator[RunRow]:
         """Who is to be considered, oldest first: also those whom it concerns what becomes of others before them."""
-        state, marks, last = self.state, 0, (0, "", "")
+        state, last = self.state, (0, "", "")
+        marks: int | None = None
         ahead = [(row.order, row.key) for row in (state.runs[key] for key in self.chosen if key in state.runs)]
         heapify(ahead)
         while True:
