@@ -38,7 +38,7 @@ def why(fleet: Fleet, run: str = "lab/wide") -> str:
         ("LendingCapExceeded", {"envelope": "a/b", "room": 1, "asked": 2, "short": 1},
          "a/b may lend 1 more GPU for this claim; 2 were asked: 1 too many."),
         ("BorrowLimit", {"limit": 1, "held": 1, "asked": 1, "short": 1},
-         "The run may borrow 1 GPU and has borrowed 1; 1 more was needed: 1 too many."),
+         "The run may borrow 1 GPU and borrows 1; 1 more was needed: 1 too many."),
         ("NoEnvelope", {"asked": 1, "flavor": "H100", "owner": "org:a"},
          "No envelope can pay for 1 H100 GPU of org:a here."),
         ("HandedOver", {"gpus": 1, "envelope": "a/b", "payers": "a/c (1)"},

@@ -36,7 +36,7 @@ def _rules(*rows: tuple[str, bool, str, str]) -> dict[str, Rule]:
 RULES: dict[str, Rule] = _rules(
     # Cover: who pays (SPEC 4), in the order of the headline.
     ("InvalidRequest", False, "The request is not valid: {problem}.", "Correct the Run and submit it again."),
-    ("BorrowLimit", True, "The run may borrow {limit:GPU} and has borrowed {held}; {asked:more were} needed: {short} too many.",
+    ("BorrowLimit", True, "The run may borrow {limit:GPU} and borrows {held}; {asked:more were} needed: {short} too many.",
      "Raise funding.maxBorrowGPUs, or wait for money of the owner's own."),
     ("AggregateCapExceeded", True, "The cap {envelope} has room for {room:GPU} of this claim; {asked:were} asked: {short} too many.",
      "Wait for other work under the cap to end, or ask its budget owner to raise it."),
