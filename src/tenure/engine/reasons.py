@@ -136,6 +136,9 @@ RULES: dict[str, Rule] = _rules(
 )  # fmt: skip
 
 
+OF_ONE: dict[str, str] = {"NoEnvelope": "{envelope} is granted for other places than where this run may go."}
+"""What a reason says of one envelope among those that were visited, where that is something else."""
+
 CAUSES: dict[str, str] = {
     "node-closed": "node {node} takes no work now",
     "leaving": "{run} was told to leave {node} and has not left yet",
@@ -221,7 +224,8 @@ def because(cause: str, **data: int | str) -> str:
 
 
 def sentence(reason: Reason) -> str:
-    return RULES[reason.code].template.format_map(_Words(reason.data))
+    of_one = OF_ONE.get(reason.code, "") if "envelope" in reason.data else ""
+    return (of_one or RULES[reason.code].template).format_map(_Words(reason.data))
 
 
 def remedy(reason: Reason, *, never: bool = False) -> str:
