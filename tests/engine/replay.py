@@ -127,7 +127,7 @@ class Replay:
         assert start is not None
         waits = one.state == "Active" or one.reason in ("NoCustodian", "DrawWaits", "EndsLate")
         if waits or start <= self.now:
-            start, until = min(start, self.now if one.activated is None else one.activated), None
+            start, until = min(start, one.activated or start) if one.state == "Active" else start, None
             lasts = self.fleet.state.runs[one.run_key].run.spec.runtime.expected_duration
             if lasts and waits:  # it will start when others have left: within half a minute, or twice that, and so on
                 leaves = LEAVES_WITHIN

@@ -55,7 +55,7 @@ def test_the_seeds_of_ci_hold_and_every_fault_has_struck() -> None:
 def test_a_bug_that_the_simulation_found_stays_fixed(file: Path) -> None:
     played = play(msgspec.json.decode(file.read_bytes(), type=Plan))
     assert played.found == ()
-    assert "in-vain" not in file.stem or not played.tally["seen/activation that cut others in vain"]
+    assert not played.tally["seen/activation that cut others in vain"]
     assert played.tally["seen/entry"] > 3
 
 

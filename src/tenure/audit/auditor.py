@@ -98,7 +98,7 @@ class Auditor:
         since, self._at = self._at, max(self._at, entry.at)
         self._seq = entry.seq
         found += self._limits.advance(since=since, to=self._at, reliefs=self._reliefs(entry))
-        self._books.entry += 1
+        self._books.fact = self._books.entry = self._books.fact + 1
         touched = Touched(at=self._at, handed=handed(self._books, entry.facts))
         touched.leaving = {one.key: self._books.leases[one.key].ending for one in touched.handed.values()}
         for fact in entry.facts:

@@ -47,8 +47,8 @@ class Holding:
     """The reason it will close with, once a stop was decided."""
     asked: int = 0
     """The number of the entry that decided the stop."""
-    entry: int = 0
-    """The number of the entry that opened it."""
+    fact: int = 0
+    """The number of the fact that opened it."""
     extra: bool = False
     """Its run was at work already: a step, or spares that were topped up."""
 
@@ -81,7 +81,7 @@ class RunBook:
     came: int = 0
     """The number of the entry by which it came to be."""
     entered: int = 0
-    """The number of the entry that admitted its present attempt."""
+    """The number of the fact that admitted its present attempt."""
     ranks: dict[tuple[int, int], int] = field(default_factory=dict)
     """The group that each (attempt, rank) was given to."""
     groups: dict[int, set[int]] = field(default_factory=dict)
@@ -125,8 +125,10 @@ class Books:
         self.closed: set[str] = set()
         self.pods: dict[str, PodBook] = {}
         self.slots: dict[SlotKey, Slot] = {}
+        self.fact = 0
+        """The number of facts and entries so far: of two things that one entry does, one is decided before the other."""
         self.entry = 0
-        """The number of entries so far."""
+        """That number when the present entry began: its facts have higher ones."""
         self.draws: dict[str, Froze] = {}
         """By subject: draws that wait for their reveals."""
         self.custodians: set[str] = set()
@@ -225,7 +227,7 @@ class Books:
         elif book.life.phase != "Running":
             book.running_since = at
         if life.phase in AT_WORK and book.life.phase not in AT_WORK:
-            book.entered = self.entry
+            book.entered = self.fact
         book.life = life
         self._note_engaged(key)
 
@@ -255,7 +257,7 @@ class Books:
         node = self.node(lease.node)
         place = place_of(node, self.policy) if node else NOWHERE
         run = self.run(lease.run_key)
-        holding = self.leases[lease.key] = Holding(lease, place, since=at, entry=self.entry, extra=extra)
+        holding = self.leases[lease.key] = Holding(lease, place, since=at, fact=self.fact, extra=extra)
         run.leases[lease.key] = holding
         run.groups.setdefault(lease.attempt, set()).add(lease.group)
         run.borrowed += _borrowed(lease)

@@ -16,14 +16,17 @@ behind, unless it has ended by then,
 
 where a lease ends when it was asked to, at the end it declared (if that is not past already: who overstays frees
 nothing), or when its payer's hours or window run out. A reservation with a ``conservative`` start counts on cuts:
-against its claim on a node only leases count that opened after it was made.
+against its claim on a node only leases count that opened after it was made. A claim that the entry made after it opened
+something is not taken from by that, and one whose start it moved earlier then is judged by the start it was promised until
+then: what is planned later is found with all that was opened before, and may count on cuts that are promised to others.
 
 **What is moved**: a start that moves later, or a reservation that is Blocked, has a reason in its record; and
 where, but for leases admitted after the claim by those who stand behind it, the old plan would still fit on every
 node and in every envelope, for as long as it was to last, those that are in the way at its start are the cause.
 Backfill that overstays is such a lease: it is to be cut at the activation, not to be waited for. Only where its pods do
 not stop is there nothing more to do: once the start has come, pods that an earlier entry asked to leave count as being
-there. An earlier promise that is late lasts that much longer, and what is held for a run that is being started (Active,
+there. An earlier promise that is late lasts that much longer, from the moment it is due and its record says what it waits
+for (SPEC 7: with a recorded reason), and what is held for a run that is being started (Active,
 since before) is held against everybody; a plan that counts on cuts counts on none of those who came by an earlier
 promise since. An edit of the run,
 or another width, is a cause of its own; so is an earlier promise that begins in the midst of the old plan, and money
@@ -64,6 +67,8 @@ just after the last one that was made."""
 
 LEAVING: Micros = 30 * SECOND
 """How long those who give way are expected to take."""
+HINDERED = ("NoCustodian", "DrawWaits", "EndsLate")
+"""Reasons in the record of a start that is due and not made yet."""
 
 
 class Claim(NamedTuple):
@@ -74,28 +79,38 @@ class Claim(NamedTuple):
     gpus: int
     start: Instant
     until: Instant
-    entry: int
-    """The number of the entry since which it is claimed."""
+    fact: int
+    """The number of the fact since which it is claimed."""
     firm: bool
     """It needs no cuts: what holds GPUs now and does not end in time was counted when it was planned."""
     active: bool
+    waits: bool
+    """Its start is due, and waits for others to leave: it is being made, or its record says what hinders it."""
     starts: tuple[tuple[int, Instant], ...] = ()
-    """Its planned starts, each with the entry that it was so from on."""
+    """Its planned starts, each with the fact that it was so from on."""
 
     @property
     def planned(self) -> int:
-        """The entry by which it was planned for its start."""
-        return self.starts[-1][0] if self.starts else self.entry
+        """The fact by which it was planned for its start."""
+        return self.starts[-1][0] if self.starts else self.fact
 
-    def start_at(self, entry: int) -> Instant:
-        """The start that was planned when an entry came."""
-        return next((start for since, start in reversed(self.starts) if since <= entry), self.start)
+    def as_promised(self, fact: int) -> Claim:
+        """The claim as it was when a fact came, if its start has been moved earlier since."""
+        before = self.start_at(fact)
+        if self.planned < fact or before <= self.start:
+            return self
+        until = self.until if self.until == FOREVER else self.until + before - self.start
+        return self._replace(start=before, until=until)
+
+    def start_at(self, fact: int) -> Instant:
+        """The start that was planned when a fact came."""
+        return next((start for since, start in reversed(self.starts) if since <= fact), self.start)
 
     def is_on(self, at: Instant, *, now: Instant) -> bool:
-        """Who has not started by now will be over later: by as many times as it was to last, or, while it is being
-        started, by half a minute, and as long again whenever that was not enough."""
+        """Who has not started by now will be over later: by as many times as it was to last, or, while it waits for
+        others to leave, by half a minute, and as long again whenever that was not enough."""
         late, lasts = max(0, now - self.start), max(1, self.until - self.start)
-        more = LEAVING << (late // LEAVING).bit_length() if self.active else late // lasts * lasts
+        more = LEAVING << (late // LEAVING).bit_length() if self.waits else late // lasts * lasts
         return self.start <= at < self.until + more
 
 
@@ -131,7 +146,7 @@ class ReservationWatch:
         """Claims that the last entry that did so withdrew, or made anew elsewhere."""
         self._withdrawn_by = 0
         self._activated: dict[str, int] = {}
-        """By run, the entry from which on its start was held for it; until it waits again."""
+        """By run, the fact from which on its start was held for it; until it waits again."""
 
     # --- a record ---------------------------------------------------------------------------------------------
 
@@ -139,7 +154,7 @@ class ReservationWatch:
         """Take a record that was made or changed; a start that it moves later is looked at after the entry."""
         key, old = new.run_key, self._books.reservations.get(new.run_key)
         if new.state == "Active":
-            self._activated.setdefault(key, self._books.entry)
+            self._activated.setdefault(key, self._books.fact)
         elif new.state != "Released":
             self._activated.pop(key, None)
         claims = self._withdraw(old) if old else {}
@@ -185,14 +200,15 @@ class ReservationWatch:
         for pot, gpus in _takes(one).items():
             starts = before[pot].starts if pot in before else ()
             if not starts or starts[-1][1] != plan.start:
-                starts = (*starts, (self._books.entry, plan.start or 0))
+                starts = (*starts, (self._books.fact, plan.start or 0))
             self._claims.setdefault(pot, {})[one.run_key] = Claim(
                 one.run_key, order, gpus,
                 start=plan.start or 0,
                 until=FOREVER if plan.until is None else plan.until,
-                entry=before[pot].entry if pot in before else self._books.entry,
+                fact=before[pot].fact if pot in before else self._books.fact,
                 firm=one.confidence != "conservative" or pot[0] == "envelope",
                 active=one.state == "Active",
+                waits=one.state == "Active" or one.reason in HINDERED,
                 starts=starts,
             )  # fmt: skip
 
@@ -250,13 +266,14 @@ class ReservationWatch:
     def _opening(
         self, pot: Pot, run: str, new: list[Holding], claims: list[Claim], *, at: Instant
     ) -> Iterator[Violation]:
+        claims = [claim for claim in claims if claim.fact < new[0].fact]
         ahead = [claim for claim in claims if self._is_behind(pot, claim, new[0]) and not self._is_served(claim)]
         held = [one for one in self._held(pot) if one.lease.run_key == run or not self._came_after(one, run)]
         room = self._capacity(pot)
         if not ahead or sum(claim.gpus for claim in ahead) + sum(_gpus(one) for one in held) <= room:
             return
         ends = self._ends(held, now=at)
-        firm = [claim for claim in ahead if claim.firm]
+        firm = [claim.as_promised(new[0].fact) for claim in ahead if claim.firm]
         clashes = [*_crowded(firm, held, ends, at=at), *self._crowded_by_late(ahead, held, ends, at=at)]
         for claim, found, staying in clashes:
             then = max(claim.start, at)
@@ -295,7 +312,7 @@ class ReservationWatch:
 
     def _came_after(self, one: Holding, run: str) -> bool:
         """Opened by the same entry for a younger run: that one is asked on its own."""
-        return one.entry == self._books.entry and self._rank(one.lease.run_key) > self._rank(run)
+        return one.fact >= self._books.entry and self._rank(one.lease.run_key) > self._rank(run)
 
     # --- what is moved ----------------------------------------------------------------------------------------
 
@@ -358,7 +375,7 @@ class ReservationWatch:
         gone = [one for one in leaving if pot in _pots_of(one.lease) and one.asked < before]
         if not gone and not any(one.order > claim.order and self._is_held(one, at=at) for one in claims):
             return 0
-        stay = (one for one in late if one.entry < before and (self._declared(one) or FOREVER) > at)
+        stay = (one for one in late if one.fact < before and (self._declared(one) or FOREVER) > at)
         return sum(map(_gpus, (*gone, *stay)))
 
     def _stays_on(self, one: Holding, *, by: Instant, at: Instant) -> bool:
@@ -378,7 +395,7 @@ class ReservationWatch:
         take since is their own doing."""
         came, claims = self._held_since(late), self._claims.get(pot, {}).values()
         return sum(one.gpus for one in claims if one.order < claim.order and one.is_on(then, now=at)
-                   and (one.entry > came or one.start_at(came) > then))  # fmt: skip
+                   and (one.fact > came or one.start_at(came) > then))  # fmt: skip
 
     def _is_held(self, claim: Claim, *, at: Instant) -> bool:
         return claim.active and _is_held(self._books.reservations[claim.run], at=at)
@@ -396,16 +413,16 @@ class ReservationWatch:
         return self._came_since(one, claim) and (one.extra or self._rank(run) > claim.order)
 
     def _came_since(self, one: Holding, claim: Claim) -> bool:
-        return self._entered(one) >= claim.entry
+        return self._entered(one) > claim.fact
 
     def _held_since(self, one: Holding) -> int:
-        """The entry from which on others had to plan around a lease's work: it was admitted, or its place was held."""
+        """The fact from which on others had to plan around a lease's work: it was admitted, or its place was held."""
         entered = self._entered(one)
         return entered if one.extra else min(entered, self._activated.get(one.lease.run_key, entered))
 
     def _entered(self, one: Holding) -> int:
-        """The entry by which a lease's work was admitted."""
-        return one.entry if one.extra else self._books.run(one.lease.run_key).entered
+        """The fact by which a lease's work was admitted."""
+        return one.fact if one.extra else self._books.run(one.lease.run_key).entered
 
     def _is_relabelled(self, one: Reservation) -> bool:
         """Whether a node of the plan lies in another domain by now: it may not be what its run asks for any more."""
@@ -460,11 +477,13 @@ class ReservationWatch:
         return [books.leases[key] for key in keys if not books.leases[key].ending]
 
     def _declared(self, one: Holding) -> Instant | None:
-        """The end that a lease declared: a duration is one of work, and counts from when the pods were bound."""
-        until, run = one.lease.until, self._books.run(one.lease.run_key)
-        if until is None or run.running_since is None or run.life.backfilled or one.lease.reason != "Start":
+        """The end that a lease declared: a duration is one of work, and counts from when the pods were bound. What a run
+        took later, as it grew or when a node failed, ends with the run."""
+        until, book = one.lease.until, self._books.run(one.lease.run_key)
+        lasts = book.run.spec.runtime.expected_duration if book.run else None
+        if until is None or lasts is None or book.running_since is None or book.life.backfilled:
             return until
-        return max(until, run.running_since + until - one.lease.start)
+        return max(until, book.running_since + parse_duration(lasts))
 
     def _ends(self, held: list[Holding], *, now: Instant) -> dict[str, Instant]:
         """When each of these leases ends, for all that is known."""

@@ -88,6 +88,7 @@ class Taker:
 
     def take(self, fact: Fact, touched: Touched) -> list[Violation]:
         books, at = self._books, touched.at
+        books.fact += 1
         unreadable = list(checks_facts.unreadable(fact, at=at))
         if unreadable:
             return unreadable
@@ -193,7 +194,8 @@ class Taker:
         turn.see(lease, self._books.run(lease.run_key))
         if lease.key in self._books.leases or lease.key in self._books.closed:
             return found
-        extra = lease.reason == "Grow" or (lease.reason == "Start" and turn.phase_before in AT_WORK)
+        at_work = self._books.run(lease.run_key).life.phase in AT_WORK  # a run may be requeued and start in one entry
+        extra = lease.reason == "Grow" or (lease.reason == "Start" and at_work)
         self._books.open(lease, at=touched.at, extra=extra)
         if lease.reason == "Start" and not extra:
             self._waiting.starts(lease.run_key)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from heapq import nsmallest
-from itertools import islice
+from itertools import chain, islice
 
 import msgspec
 from msgspec import Struct
@@ -43,7 +43,8 @@ STARTS_MAX = 8
 
 
 def may_cut(row: RunRow) -> bool:
-    """Whether others may be cut for a run: not for one that was cut, nor for work that gives way to everybody."""
+    """Whether others may be cut for a run: not for one that was cut, nor for work that gives way to everybody. For that,
+    too, backfill goes that overstays: it was let past the run for so long and no longer."""
     return not row.life.cut and not row.run.spec.opportunistic
 
 
@@ -67,14 +68,15 @@ class Target:
     """A run that needs room in some domains, at some instant."""
 
     def __init__(
-        self, state: State, row: RunRow, domains: Domains, *, now: Instant, at: Instant, paid: Slice | None = None
+        self, state: State, row: RunRow, domains: Domains, *, now: Instant, at: Instant, paid: Slice | None = None,
+        mild: bool = False,
     ) -> None:  # fmt: skip
         self.state, self.row, self.domains, self.now, self.at = state, row, domains, now, at
         self.shape = row.demand.shape(row.demand.widths[-1])
         state.look_ahead(now)  # before anything is laid out: what time brings is not to be mistaken for what is tried
         here = frozenset(_nodes(state, row.demand.flavor, domains))
         nodes = frozenset(node for node in here if not _spoken_for(state, row, node, at=at))
-        self.scope = Scope(nodes=nodes, spare=frozenset((row.key,)),
+        self.scope = Scope(nodes=nodes, spare=frozenset((row.key,)), mild=mild,
                            also=frozenset(_overdue(state, paid, here, at=at) if paid else ()))  # fmt: skip
         self._laid: tuple[Trial, World] | None = None
         self._plan: Plan | None = None
@@ -284,29 +286,31 @@ def fall_due(turn: Turn, row: RunRow, one: Reservation) -> bool:
 
 
 def _ends_late(turn: Turn, one: Reservation) -> Lease | None:
-    """A lease in the slice whose declared end came only just now. Who was backfilled had to be gone by then, unless its
-    pods took their time to be bound."""
+    """A lease in the slice, or of backfill on its money, whose declared end came only just now. Who was backfilled had to
+    be gone by then, unless its pods took their time to be bound."""
     state, now = turn.state, turn.now
     if one.plan.start is None or now >= one.plan.start + GRACE:
         return None
-    for share in one.plan.shares:
-        for lease in state.leases_on(share.node):
-            if (
-                lease.until is not None
-                and now - GRACE < lease.until <= now
-                and lease.key not in state.ending
-                and not state.runs[lease.run_key].overstays(now)
-            ):
-                return lease
+    payers, overdue = _payers(state, one.plan), (state.leases[key] for key in state.horizon.overdue)
+    there = (lease for share in one.plan.shares for lease in state.leases_on(share.node))
+    for lease in chain(there, (lease for lease in overdue if (lease.budget, lease.envelope) in payers)):
+        if (
+            lease.until is not None
+            and now - GRACE < lease.until <= now
+            and lease.key not in state.ending
+            and not state.runs[lease.run_key].overstays(now)
+        ):
+            return lease
     return None
 
 
 def resolve(turn: Turn, row: RunRow, one: Reservation) -> bool:
     """The start has come, and there is no room: make it. False if that cannot be, or is not for this run to ask."""
     domains = parse_domains(one.plan.domains)
-    if not may_cut(row) or not domains:
+    if row.life.cut or not domains:
         return False
-    way = Target(turn.state, row, domains, now=turn.now, at=turn.now, paid=one.plan).way(lead=_lead(turn))
+    mild = not may_cut(row)
+    way = Target(turn.state, row, domains, now=turn.now, at=turn.now, paid=one.plan, mild=mild).way(lead=_lead(turn))
     way = _narrowed(turn.state, row, one, way, now=turn.now)
     if way is None:
         return False
@@ -344,9 +348,9 @@ def way_now(state: State, row: RunRow, one: Reservation, *, now: Instant) -> Way
 
 def _narrowed(state: State, row: RunRow, one: Reservation, way: Way | None, *, now: Instant) -> Way | None:
     """What is cut is cut in the domains that the plan then uses, and nowhere else."""
-    lead = parse_duration(state.policy.activation_lead)
+    lead, mild = parse_duration(state.policy.activation_lead), way is not None and way.scope.mild
     while way is not None and (used := parse_domains(way.plan.verdict.domains)) != way.domains:
-        way = Target(state, row, used, now=now, at=now, paid=one.plan).way(lead=lead)
+        way = Target(state, row, used, now=now, at=now, paid=one.plan, mild=mild).way(lead=lead)
     return way
 
 
@@ -358,11 +362,12 @@ def drawn(turn: Turn, froze: Froze, result: Result) -> None:
     if one is None or one.state != "Active":
         return  # its run is gone: the draw is spent, and nobody gives way
     row = state.runs[one.run_key]
-    with only_earlier(state, row):
+    with only_earlier(state, row, behind=one.plan):
         target = Target(state, row, parse_domains(one.plan.domains), now=turn.now, at=turn.now, paid=one.plan)
         found = cuts.outcome(state, target.scope, result.order, target.enough, now=turn.now, lead=_lead(turn))
     if found is None:
-        later = msgspec.structs.replace(one.plan, start=turn.now + _lead(turn))
+        start, lasts = turn.now + _lead(turn), row.demand.duration
+        later = msgspec.structs.replace(one.plan, start=start, until=None if lasts is None else start + lasts)
         promise.plan(turn, row, later, "conservative", Reason(code="NoStartInSight"), why=because("drawn-too-little"))
         state.agenda.run_changed(row.key)
         return
@@ -437,13 +442,18 @@ def _spoken_for(state: State, row: RunRow, node: str, *, at: Instant) -> bool:
 
 
 @contextmanager
-def only_earlier(state: State, row: RunRow) -> Iterator[None]:
-    """Take back what was promised to others later, and to the run itself, while it is planned."""
+def only_earlier(state: State, row: RunRow, *, behind: Slice | None = None) -> Iterator[None]:
+    """Take back what was promised to others later, and to the run itself, while it is planned; and what is planned
+    ``behind`` what is held for it, on the same nodes or money: that moves with it."""
     rank = state.rank(row)
     later = [
         key
-        for key in state.horizon.claims
-        if key == row.key or (state.reservations[key].state != "Active" and state.rank(state.runs[key]) > rank)
+        for key, claim in state.horizon.claims.items()
+        if key == row.key
+        or (
+            state.reservations[key].state != "Active"
+            and (state.rank(state.runs[key]) > rank or (behind is not None and _follows(claim.plan, behind)))
+        )
     ]
     for key in later:
         state.horizon.retract(key)
@@ -453,6 +463,16 @@ def only_earlier(state: State, row: RunRow) -> Iterator[None]:
         for key in later:
             if key in state.reservations:
                 state.claim(state.reservations[key])
+
+
+def _follows(plan: Slice, other: Slice) -> bool:
+    """Whether a plan begins when another is over, on some of the same nodes or money."""
+    if plan.start is None or other.until is None or plan.start < other.until:
+        return False
+    nodes, payers = ({one.node for one in other.shares}, {(one.budget, one.envelope) for one in other.segments})
+    return any(one.node in nodes for one in plan.shares) or any(
+        (one.budget, one.envelope) in payers for one in plan.segments
+    )
 
 
 def _nodes(state: State, flavor: str, domains: Domains) -> Iterator[str]:

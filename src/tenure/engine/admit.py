@@ -15,7 +15,8 @@ lets that owner's waiting runs start on it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from heapq import heapify, heappop, heappush
 
 from tenure.engine import activation, promise, standing
 from tenure.engine.activation import may_cut
@@ -25,7 +26,7 @@ from tenure.engine.forecast import Search, Start, safe_plan, slice_of, world_at
 from tenure.engine.future import Future
 from tenure.engine.horizon import Claim
 from tenure.engine.life import move, start
-from tenure.engine.news import is_late
+from tenure.engine.news import EVERYBODY, QueueKey, is_late
 from tenure.engine.plan import Plan, make_plan
 from tenure.engine.reasons import is_money
 from tenure.engine.standing import Fleetwide
@@ -72,52 +73,93 @@ class _Pass:
         self.floor: dict[str, Instant] = {}
         """Of runs that were looked at, the instant before which they cannot start."""
         self.done: set[str] = set()
-        self._later = _Later(turn.state, [])
-        self._fleetwide = Fleetwide(turn.state, flavor, [])
-        self.swept: set[str] = set()
-        """Runs that are planned anew; all others stay as they are."""
+        self.behind: Rank | None = None
+        """All who are promised a start behind that are planned anew, if it concerns them, and all who are not."""
+        self.chosen: set[str] = set()
+        """And these, in any case; all others stay as they are."""
+        self._later = _Later(turn.state, list)
+        self._fleetwide = Fleetwide(turn.state, flavor, self._later)
+        self._before: dict[str, tuple[QueueKey, Rank, Slice | None]] = {}
+        """Of runs that were looked at: what they were promised before."""
 
     def over_all(self) -> None:
-        if self._sweep([self.state.runs[key] for key in self.state.queue.waiting(self.flavor)]):
-            self.state.news.settled(self.flavor, self.state.queue.waiting(self.flavor))
+        if self._sweep([], EVERYBODY):
+            self.state.news.settled(self.flavor)
 
     def over(self, rows: list[RunRow]) -> None:
         """Some runs changed. Those that start where they were promised to leave all others as they are; so does one
         without a promise, which takes nobody's. Another plan for one that has a promise may be in the way of later
         ones."""
-        rest = [row for row in rows if self._waits(row) and not self._starts_as_planned(row)]
+        rest: list[RunRow] = []
+        for row in sorted(filter(self._waits, rows), key=self.state.rank):
+            if rest or not self._starts_as_planned(row):  # who was promised a start later waits for who is planned anew
+                rest.append(row)
         if not rest:
             return
         first = min(map(self.state.rank, rest))
-        keys = self.state.queue.waiting(self.flavor) if first[0] < FOREVER else [row.key for row in rest]
         starts = {row.key: self._start_of(row) for row in rest}
-        waiting = (self.state.runs[key] for key in keys)
-        self._sweep([row for row in waiting if row.key in starts or self.state.rank(row) > first])
+        self._sweep(rest, first if first[0] < FOREVER else None)
         if any(self._waits(row) and self._start_of(row) > starts[row.key] for row in rest):
             self.state.agenda.flavors.add(self.flavor)  # what it no longer claims may be of use to earlier ones
 
-    def _sweep(self, rows: list[RunRow]) -> bool:
-        """Consider runs, oldest first; each is planned on what others were promised before it was.
+    def _sweep(self, rows: list[RunRow], behind: Rank | None) -> bool:
+        """Consider runs, and all behind a rank whom anything concerns, oldest first; each is planned on what others
+        were promised before it was.
 
         Where an older run was promised its start later than a younger one, it may gain by what that one leaves: then
         all are considered once more. False if that has not come to an end.
         """
+        self.behind, self.chosen = behind, {row.key for row in rows}
         for _ in range(SWEEPS_MAX):
-            plans = {row.key: self._planned(row) for row in rows}
-            ranks = [self.state.rank(row) for row in rows]
-            self._later = _Later(self.state, rows)
-            self._fleetwide = Fleetwide(self.state, self.flavor, self._later.promised)
-            self.swept = {row.key for row in rows}
-            for row in rows:
-                if row.key not in self.done and row.key in self.state.runs:
-                    self.consider(row)
+            self._later = _Later(self.state, self._swept)
+            self._fleetwide = Fleetwide(self.state, self.flavor, self._later)
+            self._before = {}
+            for row in self._woken():
+                self.consider(row)
             self._later.lay()
-            before, rows = rows, [row for row in rows if row.key in self.state.runs and self._waits(row)]
-            same = len(rows) == len(before) and all(self._planned(row) == plans[row.key] for row in rows)
-            if same or ranks == sorted(ranks):
+            changed = any(self._changed(key) for key in self._before)
+            if not changed or self._in_order():
                 return True
             self.done, self.refused, self.cursor, self.floor = set(), {}, {}, {}
         return False
+
+    def _woken(self) -> Iterator[RunRow]:
+        """Who is to be considered, oldest first: also those whom it concerns what becomes of others before them."""
+        state, marks, last = self.state, 0, (0, "", "")
+        ahead = [(row.order, row.key) for row in (state.runs[key] for key in self.chosen if key in state.runs)]
+        heapify(ahead)
+        while True:
+            if self.behind is not None:
+                some, marks = state.news.woken(self.flavor, now=self.turn.now, after=marks)
+                for row in (state.runs[key] for key in some - self.chosen):
+                    if row.order > last and state.rank(row) > self.behind:
+                        heappush(ahead, (row.order, row.key))
+            while ahead and ahead[0][0] <= last:
+                heappop(ahead)
+            if not ahead:
+                return
+            last, key = heappop(ahead)
+            if key in state.runs:
+                yield state.runs[key]
+
+    def _is_swept(self, row: RunRow) -> bool:
+        return row.key in self.chosen or (self.behind is not None and self.state.rank(row) > self.behind)
+
+    def _swept(self) -> list[RunRow]:
+        """All whose plans may change."""
+        runs, all_wait = self.state.runs, self.behind is not None
+        rows = [runs[key] for key in (self.state.queue.waiting(self.flavor) if all_wait else self.chosen & runs.keys())]
+        return [row for row in rows if self._waits(row) and self._is_swept(row)]
+
+    def _changed(self, key: str) -> bool:
+        row = self.state.runs.get(key)
+        return row is None or not self._waits(row) or self._planned(row) != self._before[key][2]
+
+    def _in_order(self) -> bool:
+        """Whether all were promised their starts in the order of the queue, before the sweep."""
+        rows = [(row.order, self.state.rank(row)) for row in self._swept() if row.key not in self._before]
+        ranks = [rank for _, rank in sorted([*rows, *((order, rank) for order, rank, _ in self._before.values())])]
+        return ranks == sorted(ranks)
 
     def _start_of(self, row: RunRow) -> Instant:
         plan = self._planned(row)
@@ -144,13 +186,14 @@ class _Pass:
     def consider(self, row: RunRow) -> None:
         if row.key in self.done or not self._waits(row):
             return
+        self._before.setdefault(row.key, (row.order, self.state.rank(row), self._planned(row)))
         if not self._may_start(row):
             self._claim_again(row)
             return
         self.done.add(row.key)
         self._later.reach(row)
-        since, last = self._cursor(row, self.turn.now), self._later.is_last(row)
-        if not standing.concerned(self.state, row, self._fleetwide, now=self.turn.now, since=since, last=last):
+        since = self._cursor(row, self.turn.now)
+        if not standing.concerned(self.state, row, self._fleetwide, now=self.turn.now, since=since):
             self._ends_at(row, self._start_of(row))
             return
         self._later.plan(row)
@@ -186,7 +229,7 @@ class _Pass:
         horizon = self.state.horizon
         if not self._as_planned(row, one, one.plan.start):
             with horizon.without(tuple(horizon.overdue)):
-                if not horizon.overdue or not self._as_planned(row, one, one.plan.start):
+                if not horizon.overdue or row.life.cut or not self._as_planned(row, one, one.plan.start):
                     return False
         self.state.claim(one)
         standing.found(self.state, row, search, paid)
@@ -230,7 +273,26 @@ class _Pass:
         return safe_plan(self.state, row.demand, now=self.turn.now)
 
     def _in_slice(self, row: RunRow, one: Reservation) -> Plan | None:
-        """A plan on the very nodes that the run was promised."""
+        """A plan on the very nodes that the run was promised.
+
+        What is held for a run that is being started is its own: of others that are, those that were promised a start
+        later were planned around it, and do not take of it while they wait for theirs.
+        """
+        plan = self._on_nodes(row, one)
+        if plan is not None or one.state != "Active":
+            return plan
+        state, rank = self.state, self.state.rank(row)
+        later = [key for key in state.horizon.claims
+                 if state.reservations[key].state == "Active" and state.rank(state.runs[key]) > rank]  # fmt: skip
+        claims = {key: state.horizon.retract(key) for key in later}
+        plan = self._on_nodes(row, one) if claims else None
+        for key, claim in claims.items():
+            assert claim is not None, "it was laid"
+            state.horizon.lay(key, claim.flavor, claim.plan, claim.period, cuts=claim.cuts)
+        held = plan is not None and slice_of(plan, at=self.turn.now, duration=None).shares == one.plan.shares
+        return plan if held else None
+
+    def _on_nodes(self, row: RunRow, one: Reservation) -> Plan | None:
         nodes = {share.node for share in one.plan.shares}
         now = self.turn.now
         world = world_at(self.state, now=now, at=now, length=row.demand.duration, nodes=nodes)
@@ -252,7 +314,7 @@ class _Pass:
             spent = {(one.budget, one.envelope) for one in plan.segments if one.payer == owner}
             for key in state.queue.of_owner(row.demand.flavor, owner):
                 other = state.runs[key]
-                if key in self.done or key not in self.swept or not self._may_start(other):
+                if key in self.done or not self._is_swept(other) or not self._may_start(other):
                     continue
                 claim = self._plan(other)
                 if later or (
@@ -355,11 +417,12 @@ class _Pass:
         """When the money suffices, and when the run can start; only ``before`` some instant, if that is given.
 
         Who was backfilled and is overdue goes first when a start comes, so that it delays none that stands; who is
-        promised one only now gives it the notice that everybody gets. ``patient``: however long that takes.
+        promised one only now gives it the notice that everybody gets. A run that was cut itself has nobody sent away.
+        ``patient``: however long that takes.
         """
         now, horizon = self.turn.now, self.state.horizon
         paid, found = self._since(row, search, now, patient=patient, before=before)
-        if not horizon.overdue:
+        if not horizon.overdue or row.life.cut:
             return paid, found
         start = now + parse_duration(self.state.policy.activation_lead)
         if one is not None and one.plan.start is not None and one.plan.start > now:
@@ -398,19 +461,29 @@ class _Later:
     What is being started (Active) is held against everybody.
     """
 
-    def __init__(self, state: State, rows: list[RunRow]) -> None:
-        self._state = state
-        ranks = sorted((state.rank(row), row.key) for row in rows if row.key in state.horizon.claims)
-        self._rows = [one for one in ranks if state.reservations[one[1]].state != "Active"]
-        self.promised = self._rows[:]
-        self._known = {key for _, key in self._rows}
-        self._laid = len(self._rows)
+    def __init__(self, state: State, rows: Callable[[], list[RunRow]]) -> None:
+        """``rows``: all whose plans may change; asked for when the first of them is planned."""
+        self._state, self._all = state, rows
+        self._rows: list[tuple[Rank, str]] = []
+        self._laid = 0
+        self._known: set[str] | None = None
         self._taken: dict[str, tuple[Reservation, Claim]] = {}
         """What was taken back, and for which reservation."""
+
+    def promised(self) -> list[tuple[Rank, str]]:
+        """Whose claims are laid, and are behind one another."""
+        if self._known is None:
+            state = self._state
+            ranks = sorted((state.rank(row), row.key) for row in self._all() if row.key in state.horizon.claims)
+            self._rows = [one for one in ranks if state.reservations[one[1]].state != "Active"]
+            self._known = {key for _, key in self._rows}
+            self._laid = len(self._rows)
+        return self._rows
 
     def plan(self, row: RunRow) -> None:
         """Take back what this run was promised, and what others were promised later."""
         rank, horizon = self._state.rank(row), self._state.horizon
+        self.promised()
         horizon.retract(row.key)
         while self._laid and self._rows[self._laid - 1][0] > rank:
             self._laid -= 1
@@ -418,7 +491,10 @@ class _Later:
         self.reach(row)
 
     def is_last(self, row: RunRow) -> bool:
-        """Whether nothing stands of what this run was promised, or others later."""
+        """Whether nothing stands of what this run was promised, or others later; as long as nothing was taken back it
+        does."""
+        if self._known is None:
+            return False
         return not self._laid or self._rows[self._laid - 1][0] < self._state.rank(row)
 
     def _take_back(self, key: str) -> None:
@@ -442,14 +518,15 @@ class _Later:
             self._laid += 1
         elif row.key in self._state.horizon.claims and self._is_new(row):
             self._rows.append((self._state.rank(row), row.key))
-            self._known.add(row.key)
+            if self._known is not None:
+                self._known.add(row.key)
             if self._laid == len(self._rows) - 1:
                 self._laid += 1
             else:
                 self._state.horizon.retract(row.key)
 
     def _is_new(self, row: RunRow) -> bool:
-        return self._state.reservations[row.key].state != "Active" and row.key not in self._known
+        return self._state.reservations[row.key].state != "Active" and row.key not in (self._known or ())
 
     def lay(self) -> None:
         """Let all promises stand again."""

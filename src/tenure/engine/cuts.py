@@ -41,6 +41,8 @@ class Scope(Struct, frozen=True):
     """Runs that are never touched."""
     also: frozenset[str] = frozenset()
     """Backfilled runs that overstay elsewhere, on money that is needed here, or on nodes that others have a part of."""
+    mild: bool = False
+    """Only backfill that overstays gives way."""
 
     def holds(self, lease: Lease) -> bool:
         return lease.node in self.nodes if self.nodes is not None else lease.key in (self.leases or ())
@@ -162,6 +164,9 @@ def steps(state: State, scope: Scope, *, now: Instant, today: Instant | None = N
     """What gives way before anybody is drawn, one cut after the other. Asked ``today`` about a later instant, who is
     just starting is taken to run by then."""
     held = _held(state, scope)
+    if scope.mild:
+        yield from _overstayed(state, held, now=now)
+        return
     yield from _guests(state, held)
     yield from _overstayed(state, held, now=now)
     dropped: set[str] = set()
@@ -298,7 +303,7 @@ def tokens(trial: Trial, *, now: Instant, lead: Micros, today: Instant | None = 
     """Who is in the pool once the trial's cuts are made: whole runs that still have Active GPUs in scope, and have run
     for ``lead``. Asked ``today`` about a later instant, those that are just starting are taken to run from today on."""
     state, pool = trial.state, []
-    for key, leases in _held(state, trial.scope).items():
+    for key, leases in _held(state, trial.scope).items() if not trial.scope.mild else ():
         row = state.runs[key]
         gpus = sum(len(lease.gpus) for lease in leases if lease.role == "Active" and lease.key not in trial.gone)
         if gpus and may_be_drawn(row, now=now, lead=lead, today=now if today is None else today):
