@@ -113,10 +113,15 @@ def test_who_was_started_late_ends_late() -> None:
 
 
 def test_who_does_not_leave_is_named() -> None:
-    fleet = three_nodes(opportunistic=True)
+    """The place of `short` is held for `next`; who comes after it starts later with every half minute."""
+    fleet = Fleet(node("n0"), budget("a"), policy=FAR)
+    fleet.start(run("short", 8, owner="org:a", lasts="1h"))
+    fleet.apply(run("next", 8, owner="org:a", lasts="1h"))
+    fleet.apply(run("after", 8, owner="org:a", lasts="1h"))
     fleet.delete("Run", "lab/short")
     fleet.later("2m")
-    assert why(fleet) == "lab/short was told to leave n1 and has not left yet."
+    assert fleet.state.reservations["lab/next"].state == "Active"
+    assert why(fleet, "lab/after") == "lab/short was told to leave n0 and has not left yet."
 
 
 def test_who_cannot_give_way_yet_is_named() -> None:
