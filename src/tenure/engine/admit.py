@@ -375,9 +375,7 @@ class _Pass:
             self._later.plan(row)
             paid, found = self._earliest(row, search, one)
         if paid is None:
-            short = search.short(now)
-            scarce = Reason(code="NoMoneyInSight", data={"short": short})
-            promise.block(turn, row, reason if is_money(reason) or not short else scarce, short=short)
+            self._lacks_money(row, reason, short=search.short(now))
             return
         stands = one is not None and one.state == "Pending" and one.confidence == "conservative"
         if found is not None and stands and activation.promise_cuts(turn, row, reason, paid=paid, before=found.at):
@@ -386,6 +384,9 @@ class _Pass:
             if activation.promise_cuts(turn, row, reason, paid=paid):
                 return
             _, found = self._earliest(row, search, one, patient=True)
+        if found is None and search.short(paid):
+            self._lacks_money(row, reason, short=search.short(now))  # what there is may not be spent where it may go
+            return
         if found is None:
             promise.block(turn, row, Reason(code="NoStartInSight" if may_cut(row) else "CutsNobody"))
             return
@@ -394,6 +395,11 @@ class _Pass:
         promise.plan(turn, row, slice_, "window-aligned" if found.aligned else "projected", reason)
         if not may_cut(row) or found.at <= self._limit(row, paid):
             standing.found(self.state, row, search, paid)
+
+    def _lacks_money(self, row: RunRow, reason: Reason, *, short: int) -> None:
+        """Nothing can be promised for want of money: that is told, also where machines are lacking as well."""
+        scarce = Reason(code="NoMoneyInSight", data={"short": short})
+        promise.block(self.turn, row, reason if is_money(reason) or not short else scarce, short=short)
 
     def _fundable(self, search: Search) -> bool:
         """Whether the money suffices now, once those have gone who are overdue."""
