@@ -17,23 +17,22 @@ behind, unless it has ended by then,
 where a lease ends when it was asked to, at the end it declared (if that is not past already: who overstays frees
 nothing), or when its payer's hours or window run out. A reservation with a ``conservative`` start counts on cuts:
 against its claim on a node only leases count that opened after it was made. A claim that the entry made after it opened
-something is not taken from by that, and one whose start it moved earlier then is judged by the start it was promised until
-then: what is planned later is found with all that was opened before, and may count on cuts that are promised to others.
+something is not taken from by that, and one whose start it moved earlier then is judged by the start that was promised
+until then: what is planned later is found with all that was opened before, and may count on cuts promised to others.
 
 **What is moved**: a start that moves later, or a reservation that is Blocked, has a reason in its record; and
 where, but for leases admitted after the claim by those who stand behind it, the old plan would still fit on every
 node and in every envelope, for as long as it was to last, those that are in the way at its start are the cause.
 Backfill that overstays is such a lease: it is to be cut at the activation, not to be waited for. Only where its pods do
 not stop is there nothing more to do: once the start has come, pods that an earlier entry asked to leave count as being
-there. An earlier promise that is late lasts that much longer, from the moment it is due and its record says what it waits
-for (SPEC 7: with a recorded reason), and what is held for a run that is being started (Active,
-since before) is held against everybody; a plan that counts on cuts counts on none of those who came by an earlier
-promise since. An edit of the run,
-or another width, is a cause of its own; so is an earlier promise that begins in the midst of the old plan, and money
-that hours or caps withhold; and a run that was itself cut cuts nobody, and waits. Who was let in while somebody else
-was still to be gone by then is not to blame if that one, who was there first, overstays, or was bound late; nor is
-who was let in when the start was planned no earlier than it is now, and has only come nearer in between; nor who was
-let in before an earlier promise was planned anew, onto what the later one counted on.
+there. An earlier promise that is late lasts that much longer, as soon as it is due and its record says what it waits
+for, and what is held for a run that is being started (Active, since before) is held against everybody; a plan that
+counts on cuts counts on none of those who came by an earlier promise since. An edit of the run, or another width, is a
+cause of its own; so is an earlier promise that begins in the midst of the old plan, and money that hours or caps
+withhold; and a run that was itself cut cuts nobody, and waits. Who was let in while somebody else was still to be gone
+by then is not to blame if that one, who was there first, overstays, or was bound late; nor is who was let in when the
+start was planned no earlier than it is now, and has only come nearer in between; nor who was let in before an earlier
+promise was planned anew, onto what the later one counted on.
 
 **What stands**, on a settled world: no Pending reservation has a start that is past.
 
@@ -477,8 +476,8 @@ class ReservationWatch:
         return [books.leases[key] for key in keys if not books.leases[key].ending]
 
     def _declared(self, one: Holding) -> Instant | None:
-        """The end that a lease declared: a duration is one of work, and counts from when the pods were bound. What a run
-        took later, as it grew or when a node failed, ends with the run."""
+        """The end that a lease declared: a duration is one of work, and counts from when the pods were bound. What a
+        run took later, as it grew or when a node failed, ends with the run."""
         until, book = one.lease.until, self._books.run(one.lease.run_key)
         lasts = book.run.spec.runtime.expected_duration if book.run else None
         if until is None or lasts is None or book.running_since is None or book.life.backfilled:

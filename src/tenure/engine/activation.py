@@ -42,8 +42,8 @@ STARTS_MAX = 8
 
 
 def may_cut(row: RunRow) -> bool:
-    """Whether others may be cut for a run: not for one that was cut, nor for work that gives way to everybody. For that,
-    too, backfill goes that overstays: it was let past the run for so long and no longer."""
+    """Whether others may be cut for a run: not for one that was cut, nor for work that gives way to everybody. For
+    that, too, backfill goes that overstays: it was let past the run for so long and no longer."""
     return not row.life.cut and not row.run.spec.opportunistic
 
 
@@ -285,8 +285,8 @@ def fall_due(turn: Turn, row: RunRow, one: Reservation) -> bool:
 
 
 def _ends_late(turn: Turn, one: Reservation) -> Lease | None:
-    """A lease in the slice, or of backfill on its money, whose declared end came only just now. Who was backfilled had to
-    be gone by then, unless its pods took their time to be bound."""
+    """A lease in the slice, or of backfill on its money, whose declared end came only just now. Who was backfilled had
+    to be gone by then, unless its pods took their time to be bound."""
     state, now = turn.state, turn.now
     if one.plan.start is None or now >= one.plan.start + GRACE:
         return None
