@@ -191,7 +191,7 @@ class ReservationWatch:
     def _serve(self, old: Reservation | None, claims: dict[Pot, Claim], *, at: Instant) -> None:
         if self._served_by != self._books.entry:
             self._served, self._served_by = {}, self._books.entry
-        if old is not None and _is_held(old, at=at):
+        if old is not None and self._holds(old, at=at):
             self._served[old.run_key] = claims
 
     def _claim(self, one: Reservation, before: dict[Pot, Claim]) -> None:
@@ -303,7 +303,9 @@ class ReservationWatch:
         run = new.lease.run_key
         if claim.run == run:
             return False
-        return new.extra or (claim.active and pot[0] == "node") or claim.order < self._rank(run)
+        if claim.active and pot[0] == "node" and not self._is_drawn_for(self._books.reservations[claim.run]):
+            return True
+        return new.extra or claim.order < self._rank(run)
 
     def _is_served(self, claim: Claim) -> bool:
         """Its run has started: what it claimed it holds."""
@@ -397,7 +399,16 @@ class ReservationWatch:
                    and (one.fact > came or one.start_at(came) > then))  # fmt: skip
 
     def _is_held(self, claim: Claim, *, at: Instant) -> bool:
-        return claim.active and _is_held(self._books.reservations[claim.run], at=at)
+        return claim.active and self._holds(self._books.reservations[claim.run], at=at)
+
+    def _holds(self, one: Reservation, *, at: Instant) -> bool:
+        """Whether something was held for a run, against everybody, already before this instant: until those have left
+        who gave way for it. While its draw waits for the custodians nobody did."""
+        is_held = one.state == "Active" and one.activated is not None and one.activated < at
+        return is_held and not self._is_drawn_for(one)
+
+    def _is_drawn_for(self, one: Reservation) -> bool:
+        return f"Reservation/{one.key}" in self._books.draws
 
     def _was_held(self, pot: Pot, run: str, held: list[Holding]) -> bool:
         """Whether all that a run has of a pot was held for it until it started, in this entry."""
@@ -531,11 +542,6 @@ def _is_delayed(old: Reservation, new: Reservation) -> bool:
         return False
     late = LATE if new.state == "Active" else 0
     return new.state == "Blocked" or new.plan.start is None or new.plan.start > old.plan.start + late
-
-
-def _is_held(one: Reservation, *, at: Instant) -> bool:
-    """Whether something was held for a run already before this instant, until those have left who gave way for it."""
-    return one.state == "Active" and one.activated is not None and one.activated < at
 
 
 def _takes(one: Reservation) -> dict[Pot, int]:

@@ -27,6 +27,7 @@ from tenure.engine.horizon import Place
 from tenure.engine.odds import decimal
 from tenure.engine.pack import unplaced
 from tenure.engine.plan import Plan, World, make_plan, place_of
+from tenure.engine.rows import is_held
 from tenure.engine.state import GRACE, RunRow, State
 from tenure.engine.topology import Location
 from tenure.engine.turn import Turn
@@ -435,7 +436,7 @@ def _spoken_for(state: State, row: RunRow, node: str, *, at: Instant) -> bool:
     for key, (start, _, _) in state.horizon.claims_on(node).items():
         if key == row.key or (lasts is not None and at + lasts <= start):
             continue
-        if state.reservations[key].state == "Active" or state.rank(state.runs[key]) < state.rank(row):
+        if is_held(state.reservations[key], state.draws) or state.rank(state.runs[key]) < state.rank(row):
             return True
     return False
 
@@ -450,7 +451,7 @@ def only_earlier(state: State, row: RunRow, *, behind: Slice | None = None) -> I
         for key, claim in state.horizon.claims.items()
         if key == row.key
         or (
-            state.reservations[key].state != "Active"
+            not is_held(state.reservations[key], state.draws)
             and (state.rank(state.runs[key]) > rank or (behind is not None and _follows(claim.plan, behind)))
         )
     ]

@@ -27,6 +27,7 @@ from tenure.engine.horizon import Claim
 from tenure.engine.life import move, start
 from tenure.engine.news import is_late
 from tenure.engine.plan import Plan, make_plan
+from tenure.engine.rows import is_held
 from tenure.engine.standing import Fleetwide
 from tenure.engine.state import Rank, RunRow, State
 from tenure.engine.turn import Turn
@@ -415,7 +416,7 @@ class _Later:
     def __init__(self, state: State, rows: list[RunRow]) -> None:
         self._state = state
         ranks = sorted((state.rank(row), row.key) for row in rows if row.key in state.horizon.claims)
-        self._rows = [one for one in ranks if state.reservations[one[1]].state != "Active"]
+        self._rows = [one for one in ranks if not is_held(state.reservations[one[1]], state.draws)]
         self.promised = self._rows[:]
         self._known = {key for _, key in self._rows}
         self._laid = len(self._rows)
@@ -437,7 +438,7 @@ class _Later:
 
     def _take_back(self, key: str) -> None:
         one = self._state.reservations.get(key)
-        if one is not None and one.state == "Active":
+        if one is not None and is_held(one, self._state.draws):
             return  # it came to be started in this very pass
         claim = self._state.horizon.retract(key)
         if one is not None and claim is not None:
@@ -463,7 +464,7 @@ class _Later:
                 self._state.horizon.retract(row.key)
 
     def _is_new(self, row: RunRow) -> bool:
-        return self._state.reservations[row.key].state != "Active" and row.key not in self._known
+        return not is_held(self._state.reservations[row.key], self._state.draws) and row.key not in self._known
 
     def lay(self) -> None:
         """Let all promises stand again."""

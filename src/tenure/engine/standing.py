@@ -17,6 +17,7 @@ from tenure.engine.lines import Line
 from tenure.engine.news import Known, Rank, claims
 from tenure.engine.plan import place_of
 from tenure.engine.rooms import INSTANT
+from tenure.engine.rows import is_held
 from tenure.engine.state import HINDERED, RunRow, State
 from tenure.engine.topology import matches
 from tenure.facts import Reservation, Segment, Slice
@@ -164,7 +165,7 @@ class _Behind:
         state = self._state
         if run == self._row.key:
             return False
-        return state.reservations[run].state == "Active" or state.rank(state.runs[run]) < self._rank
+        return is_held(state.reservations[run], state.draws) or state.rank(state.runs[run]) < self._rank
 
     def holds(self, node: str, since: Instant, before: Instant) -> bool:
         """Whether a node could hold a pod for the whole time, from some instant before the planned start."""
