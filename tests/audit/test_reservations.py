@@ -502,3 +502,22 @@ def test_a_start_that_waits_for_a_draw_is_not_past() -> None:
     intent = drawing.intent("elder", token, at=history.now, namespace="rai", uid="r-elder")
     history.add(Froze(trigger="Activation", intent=intent))
     assert faults(history, now=time("9h"), settled=True) == []
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["nobody is drawn", "the draw waits"])
+def test_nothing_is_held_against_an_earlier_promise_for_one_whose_draw_waits(waits: bool) -> None:
+    """younger has a GPU held since 1h; but while its draw waits nobody has given way for it, and when the GPU comes
+    free by itself it is elder's, who was promised it before."""
+    younger, promise, claim = run("younger", 8, duration="1h"), plan("2h", "a-0:8"), plan("1h", "a-0:8", until="2h")
+    history = starts(fleet(), "aged", "a-3:0-7").add(*drawing.published())
+    waiting(promise, history, turn=1).add(PutRun(object=younger)).at("1h")
+    token = Token(id="rai/aged", owner=SYS, gpus=8)
+    intent = drawing.intent("younger", token, at=history.now, namespace="rai", uid="r-younger")
+    active = reserved(claim, younger, state="Active", turn=2, activated=history.now)
+    history.add(*([Froze(trigger="Activation", intent=intent)] if waits else []), active)
+    starts(history.at("2h"), "younger", "a-0:0-7", duration="1h")
+    entry = history.entries[-2]
+    released = reserved(claim, younger, state="Released", turn=2, activated=time("1h"), reason="Released")
+    later = moved("3h", promise, "a-0:8", turn=1)
+    history.entries[-2] = replace(entry, facts=(later, *entry.facts, released))
+    assert ("is delayed" in str(faults(history))) is waits

@@ -9,7 +9,8 @@ Three things are looked at.
 
 **What opens** (reason ``Start`` or ``Grow``), after its entry. It stands behind what others were promised before its
 own run was, or before it started without a promise; a step of a run at work, or a spare that is topped up, stands
-behind all claims; and behind an Active one stands everybody, on its nodes. At the start of each claim that it stands
+behind all claims; and behind an Active one stands everybody, on its nodes, unless its draw still waits for a reveal
+(that "delays, and cannot steer", SPEC 8: nothing was freed for it yet). At the start of each claim that it stands
 behind, unless it has ended by then,
 
     GPUs held then + GPUs claimed then <= what the pot holds
@@ -20,15 +21,15 @@ against its claim on a node only leases count that opened after it was made. A c
 something is not taken from by that, and one whose start it moved earlier then is judged by the start that was promised
 until then: what is planned later is found with all that was opened before, and may count on cuts promised to others.
 
-**What is moved**: a start that moves later, or a reservation that is Blocked, has a reason in its record; and
-where, but for leases admitted after the claim by those who stand behind it, the old plan would still fit on every
-node and in every envelope, for as long as it was to last, those that are in the way at its start are the cause.
-Backfill that overstays is such a lease: it is to be cut at the activation, not to be waited for. Only where its pods do
-not stop is there nothing more to do: once the start has come, pods that an earlier entry asked to leave count as being
-there. An earlier promise that is late lasts that much longer, as soon as it is due and its record says what it waits
-for, and what is held for a run that is being started (Active, since before) is held against everybody; a plan that
-counts on cuts counts on none of those who came by an earlier promise since. An edit of the run, or another width, is a
-cause of its own; so is an earlier promise that begins in the midst of the old plan, and money that hours or caps
+**What is moved**: a start that moves later, or a reservation that is Blocked, has a reason in its record; and where,
+but for leases admitted after the claim by those who stand behind it, the old plan would still fit on every node and in
+every envelope, for as long as it was to last, those that are in the way at its start are the cause. Backfill that
+overstays is such a lease: it is to be cut at the activation, not to be waited for. Only where its pods do not stop is
+there nothing more to do: once the start has come, pods that an earlier entry asked to leave count as being there. An
+earlier promise that is late lasts that much longer, as soon as it is due and its record says what it waits for, and
+what is held for a run that is being started (Active, since before, its draw over) is held against everybody; a plan
+that counts on cuts counts on none of those who came by an earlier promise since. An edit of the run, or another width,
+is a cause of its own; so is an earlier promise that begins in the midst of the old plan, and money that hours or caps
 withhold; and a run that was itself cut cuts nobody, and waits. Who was let in while somebody else was still to be gone
 by then is not to blame if that one, who was there first, overstays, or was bound late; nor is who was let in when the
 start was planned no earlier than it is now, and has only come nearer in between; nor who was let in before an earlier
