@@ -57,8 +57,9 @@ def found(state: State, row: RunRow, search: Search, paid: Instant) -> None:
     start = one.plan.start or 0
     rich = paid <= search.now and search.rich(start)
     nodes = frozenset(share.node for share in one.plan.shares)
-    paid = search.now if state.horizon.overdue else paid
     funds = search.funds()
+    if any(state.horizon.payer(lease) in funds for lease in state.horizon.overdue):
+        paid = search.now  # there is more money as soon as those go
     hours = any(map(_bounds_hours, (state.books.funds[key] for key in funds)))
     state.news.found(row.key, Known(0, start, nodes, funds, paid, rich, hours))
 
