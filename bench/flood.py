@@ -14,7 +14,7 @@ from bench.result import Row, Scale
 from proof import flood
 
 NAME = "flood"
-SIZES = {"full": (100_000, 24, 440), "quick": (10_000, 6, 440), "tiny": (200, 3, 20)}
+SIZES = {"full": (100_000, 24, flood.SAMPLES), "quick": (10_000, 6, flood.SAMPLES), "tiny": (200, 3, 20)}
 """Pending runs, virtual hours, decisions."""
 
 

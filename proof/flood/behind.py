@@ -1,19 +1,20 @@
 """One tenant's flood, and what the decisions about others' runs take behind it.
 
 Two fleets are alike but for the flood, and are asked in turns: a small run of another tenant comes, fits and starts,
-each decision committed to a ledger on disk. The p99 of these must not be more than twice as long behind the flood. Work
-is counted as well, which no neighbour on the machine disturbs: steps must keep the promise too, lines are told (they
-leave out what the commit takes, so that they tell of more than people feel).
+and every other one ends early, which frees machines that nobody had foreseen; each decision is committed to a ledger on
+disk. The p99 of the starts, and that of the ends, must not be more than twice as long behind the flood, with all that
+they cause. Work is counted as well, which no neighbour on the machine disturbs: steps must keep the promise too, lines
+are told (they leave out what the commit takes, so that they tell of more than people feel).
 
 Beside the promise, what else the flood costs: a scrape, which reads the gauges on the driver's thread; taking the flood
-in; and, behind a twentieth of it, an end that frees what no run of the flood can use, since its money and not the
-machines is what it waits for: all of them are looked at, the first time in full, and stay where they are.
+in; and the first early end after it.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from time import perf_counter, process_time
 
@@ -33,6 +34,8 @@ _CLOCKS: dict[Clock, str] = {"wall": "", "cpu": ", processor time"}
 _FLAVORS = 200
 """Flavors that a hostile tenant invents, one run each."""
 Tell = Callable[[str], None]
+Pods = dict[str, list[str]]
+"""By run: its pods."""
 
 
 def quiet(_: str) -> None:
@@ -89,41 +92,63 @@ def rows(folder: Path, pending: int, *, samples: int, tell: Tell = quiet) -> Ite
                   measured=1000 * pair.computed / pending, detail=detail)  # fmt: skip
     finally:
         pair.close()
-    yield from ends(max(1, pending // 20), tell=tell)
 
 
 # --- decisions ------------------------------------------------------------------------------------------------------
 
 
 class Seen(Struct):
-    """What decisions took in one of the fleets: of every other the time, of the rest steps and lines."""
+    """What decisions of one kind took in one of the fleets: of every other the time, of the rest steps and lines."""
 
     took: list[Took] = []
     steps: list[int] = []
     lines: list[int] = []
 
-    def submit(self, world: World, number: int) -> None:
-        """A small run starts, and runs on."""
-        if number % 2:
-            took, pods = world.submit(number)
+    def add(self, number: int, decide: Callable[[], tuple[Took, Pods]]) -> Pods:
+        if number % 4 < 2:
+            took, pods = decide()
             self.took.append(took)
         else:
             with counting() as work, lines() as executed:
-                _, pods = world.submit(number)
+                _, pods = decide()
             self.steps.append(work.total())
             self.lines.append(executed.count)
-        world.bind(pods)
+        return pods
+
+
+KINDS = {"start": "a small run of others starts", "end": "a small run of others ends early"}
 
 
 def decisions(pair: Pair, samples: int, *, tell: Tell = quiet) -> Iterator[Row]:
-    """Small runs start, in both fleets in turns. The first of them lie beside the flood, where its promises are."""
+    """Small runs start, and every other one ends early, in both fleets in turns. The first of them lie beside the
+    flood, where its promises are."""
     worlds = {"empty": pair.calm, "full": pair.flooded}
-    seen = {name: Seen() for name in worlds}
+    seen = {kind: {name: Seen() for name in worlds} for kind in KINDS}
+    first: dict[str, Took] = {}
     for number in range(samples):
         tell(f"flood: decision {number} of {samples}")
-        for name in sorted(worlds, reverse=bool(number // 2 % 2)):
-            seen[name].submit(worlds[name], number)
-    what = f"a small run of others is decided on, {pair.behind}, against an empty queue"
+        for name in sorted(worlds, reverse=bool(number // 4 % 2)):
+            world = worlds[name]
+            world.tick()
+            pods = seen["start"][name].add(number, partial(world.submit, number))
+            world.bind(pods)
+            world.tick()
+            if name not in first:
+                first[name] = world.end(pods)
+            elif number % 2:
+                seen["end"][name].add(number, partial(_ended, world, pods))
+    for kind, says in KINDS.items():
+        yield from _compared(f"{says}, {pair.behind}, against an empty queue", seen[kind])
+    ms = {f"ms_{name}": round(1000 * took.cpu, 3) for name, took in first.items()}
+    yield Row(bench=NAME, what=f"the first of others to end early, {pair.behind}, processor time", unit="ms",
+              measured=1000 * first["full"].cpu, detail=ms)  # fmt: skip
+
+
+def _ended(world: World, pods: Pods) -> tuple[Took, Pods]:
+    return world.end(pods), pods
+
+
+def _compared(what: str, seen: dict[str, Seen]) -> Iterator[Row]:
     for clock, note in _CLOCKS.items():
         seconds = {name: sorted(getattr(took, clock) for took in one.took) for name, one in seen.items()}
         for part, goal in ((99, GOAL), (50, None)):
@@ -146,24 +171,6 @@ def quantile(ordered: Sequence[float], part: float) -> float:
     (3.0, 2.0)
     """
     return ordered[min(len(ordered) - 1, int(len(ordered) * part))]
-
-
-def ends(pending: int, *, tell: Tell = quiet) -> Iterator[Row]:
-    """A small run ends early: all that wait for the flavor are looked at, and stay where they are."""
-    world = World()
-    for done in world.flood(pending):
-        tell(f"flood: {done:,} of {pending:,} runs for the ends")
-    waiting = max(1, world.pending)
-    seconds = [_one_end(world).cpu for _ in range(6)]
-    for what, found in (("the first", seconds[0]), ("a later", sorted(seconds[1:])[2])):
-        yield Row(bench=NAME, what=f"{what} early end of another tenant's run, behind {waiting:,} runs, for each",
-                  unit="us", measured=1e6 * found / waiting, detail={"ms": round(1000 * found, 1)})  # fmt: skip
-
-
-def _one_end(world: World) -> Took:
-    _, pods = world.submit(0)
-    world.bind(pods)
-    return world.end(pods)
 
 
 # --- metrics --------------------------------------------------------------------------------------------------------

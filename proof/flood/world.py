@@ -20,7 +20,7 @@ from tenure.api.core import Namespace, Node, NodeStatus
 from tenure.api.meta import OWNER_ANNOTATION, ObjectMeta
 from tenure.api.policy import Policy
 from tenure.api.run import Locality, Resources, Run, RunSpec, Runtime
-from tenure.engine import Apply, Event, Report, SetPolicy, Sighting
+from tenure.engine import Apply, Event, Report, SetPolicy, Sighting, Tick
 from tenure.ledger import Ledger
 from tenure.shell.home import Home
 from tenure.shell.ledger_store import LedgerStore
@@ -70,6 +70,11 @@ class World(Bed):
     def bind(self, pods: dict[str, list[str]]) -> None:
         if pods:
             self.home.handle(Report(tuple(Sighting(pod, "Bound") for key in pods for pod in pods[key])), now=self.now)
+
+    def tick(self) -> None:
+        """What is due by the next second happens, as it does for a driver that wakes at its time: the flood's own
+        countdowns and starts are nothing that others' decisions cause."""
+        self.home.handle(Tick(), now=self.now + SECOND)
 
     # -- the others --
 

@@ -31,6 +31,8 @@ class Judge(Watch):
         self.pods: dict[str, Any] = {}
         """Pods that the ledger keeps."""
         self._failed: list[str] = []
+        self._due: Instant | None = None
+        """When somebody should decide again, as whoever decided last had it."""
         shelf = server.shelf(LEDGER_HEADS)
         before = shelf.put
 
@@ -44,8 +46,14 @@ class Judge(Watch):
         self._failed.append(text)
 
     def turning(self, operator: Operator, now: Instant) -> None:
-        """A leader begins a turn: was it due long ago?"""
-        self.woken(operator.home.next_wake(), now)
+        """A leader begins a turn: was it due long ago? Who follows another does not know yet what was due; that one
+        knew."""
+        self.woken(operator.home.next_wake() if operator.home.seq == self.seq else self._due, now)
+
+    def turned(self, operator: Operator) -> None:
+        """A leader has made a turn: what is due next, if nobody has decided meanwhile?"""
+        if operator.home.seq == self.seq:
+            self._due = operator.home.next_wake()
 
     def _read(self, head: dict[str, Any]) -> None:
         """The head has moved: walk back from it to what is known, and audit what is new."""

@@ -27,6 +27,10 @@ STEPS_MAX = 1_000_000
 """And so many in all are a world in which somebody is busy without end: a usual one takes fifty thousand."""
 
 
+ROUNDS = 5
+"""What is cancelled may begin something to clean up, which is cancelled too, and so on."""
+
+
 class Restless(AssertionError):
     """Somebody keeps the loop busy for ever without time passing."""
 
@@ -68,7 +72,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
     @contextmanager
     def entered(self) -> Any:
         """Be the loop that runs, as ``asyncio`` knows it."""
-        if events._get_running_loop() is self:
+        outer = events._get_running_loop()
+        if outer is self:
             yield
             return
         before = sys.get_asyncgen_hooks()
@@ -77,7 +82,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         try:
             yield
         finally:
-            events._set_running_loop(None)
+            events._set_running_loop(outer)
             sys.set_asyncgen_hooks(*before)
 
     def drive(self, done: Callable[[], bool], *, until: float | None = None) -> bool:
@@ -117,15 +122,18 @@ class VirtualLoop(asyncio.BaseEventLoop):
             heappop(self._scheduled)._scheduled = False
 
     def close(self) -> None:
-        """Cancel what still runs, let it clean up, and be gone."""
+        """Cancel what still runs, let it clean up, and be gone: also a loop that was found restless, or what is left in
+        it would be collected, and go on, in the middle of another world."""
         if self.is_closed():
             return
-        with self.entered():
-            left = asyncio.all_tasks(self)
-            for task in left:
-                task.cancel()
-            self.drive(lambda: all(task.done() for task in left), until=self._seconds + 60.0)
-        super().close()
+        self.steps = self._still = 0
+        try:
+            for _ in range(ROUNDS):
+                for task in asyncio.all_tasks(self):
+                    task.cancel()
+                self.drive(lambda: not asyncio.all_tasks(self), until=self._seconds + 60.0)
+        finally:
+            super().close()
 
 
 class VirtualIO:

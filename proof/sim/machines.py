@@ -138,7 +138,7 @@ class Machines:
             self.tally["fault/pod-breaks"] += 1
             self._status(key, pod, phase="Failed", reason="ErrImagePull", message="no such image")
             return
-        if any(other.excused for other in node.alive.values()):
+        if node.used + gpus > node.gpus and any(other.excused for other in node.alive.values()):
             self.look(key, 5.0)  # a kubelet gives a GPU away when nobody is on it
             return
         if node.used + gpus > node.gpus:
@@ -259,7 +259,7 @@ class Machines:
     def hurry(self) -> None:
         """Whatever runs, and will run, ends within the hour if it does not say when it ends."""
         self.hurried = True
-        for node, one in list(self.running()):
+        for node, one in list(self.running(excused=True)):
             if one.ends is None:
                 one.ends = self.loop.call_later(3600.0, self.end, node, one.key, 0)
 
@@ -282,11 +282,11 @@ class Machines:
 
     # --- what is so -----------------------------------------------------------------------------------------------
 
-    def running(self) -> Iterator[tuple[str, Alive]]:
-        """Every pod whose processes are on a machine, and which."""
+    def running(self, *, excused: bool = False) -> Iterator[tuple[str, Alive]]:
+        """Every pod whose processes are on a machine, and which; with those that may be taken for dead, or without."""
         for name, machine in self.all.items():
             for one in machine.alive.values():
-                if one.ended is None and not one.excused:
+                if one.ended is None and (excused or not one.excused):
                     yield name, one
 
     def collect_garbage(self) -> None:

@@ -66,9 +66,11 @@ class Process:
         archive: Path | None = None,
         keep: Micros | None = None,
         turning: Callable[[Operator, Instant], None] = lambda operator, now: None,
+        turned: Callable[[Operator], None] = lambda operator: None,
     ) -> None:
         self.loop, self.client, self.folder, self.name, self.now = loop, client, folder, name, now
-        self._failed, self._archive, self._keep, self._turning = failed, archive, keep, turning
+        self._failed, self._archive, self._keep = failed, archive, keep
+        self._turning, self._turned = turning, turned
         self.io = VirtualIO(loop)
         self.operator: Operator | None = None
         self.store: KubeStore | None = None
@@ -219,9 +221,12 @@ class Process:
             self.io.kill()
             stopped()
             return 0.0
-        if self.leading:
-            self._turning(self.operator, self.now())
+        if not self.leading:
+            self.operator.once()
+            return STANDBY
+        self._turning(self.operator, self.now())
         pause = self.operator.once()
+        self._turned(self.operator)
         return pause if self.leading else STANDBY
 
     def _begin(self) -> None:

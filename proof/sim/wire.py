@@ -57,6 +57,8 @@ class Wire:
         self.watches: dict[Request, str] = {}
         """Watches that are open, and what is wrong with each."""
         self._streams: dict[Request, Stream] = {}
+        self._lost: dict[str, float] = {}
+        """Paths of whose watches a deletion was kept, and when they expire: a copy is never wrong for ever."""
 
     # --- requests -------------------------------------------------------------------------------------------------
 
@@ -152,14 +154,17 @@ class Wire:
     async def tell(self, request: Request, stream: Stream) -> AsyncIterator[bytes]:
         self._streams[request] = stream
         self.watches.setdefault(request, "")
-        loop, heard, lost = asyncio.get_running_loop(), asyncio.get_running_loop().time(), 0.0
+        loop, heard = asyncio.get_running_loop(), asyncio.get_running_loop().time()
+        if request.path in self._lost:
+            loop.call_at(self._lost[request.path] + 0.1, stream.interrupt)
         patience = float(request.timeout.sock_read or 60.0)
         try:
             while (lines := await stream.next()) is not None:
                 kind = self.watches[request]
                 if self.process is not None and (self.process.stands or self.process.dead):
                     await self._through()
-                if lost and loop.time() > lost:
+                if loop.time() > self._lost.get(request.path, loop.time()):
+                    del self._lost[request.path]
                     yield _gone()
                     return
                 match kind:
@@ -190,7 +195,7 @@ class Wire:
                         kept = [line for line in lines if not line.startswith(b'{"type":"DELETED"')]
                         if len(kept) < len(lines):
                             self._count(kind)
-                            lost = lost or loop.time() + self.luck.choice((60.0, 1200.0))
+                            lost = self._lost.setdefault(request.path, loop.time() + self.luck.choice((60.0, 1200.0)))
                             loop.call_at(lost + 0.1, stream.interrupt)
                         lines = kept
                 heard = loop.time()

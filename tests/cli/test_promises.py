@@ -296,18 +296,47 @@ def test_the_story_of_a_run_that_gave_way_names_the_record(world: World, promise
 
 def test_what_no_note_told_is_told_from_the_record(world: World, promised: Reservation) -> None:
     world.tell(put(moved(promised, None, state="Blocked", message="Nobody can pay.", confidence="")))
-    world.tell(put(moved(promised, world.now + 3 * HOUR, message="Money came.")))
-    world.tell(put(moved(promised, world.now + 2 * HOUR, message="Somebody ended early.")))
+    world.tell(put(moved(promised, world.now + 3 * HOUR, message="No machines yet.")))
+    world.tell(put(moved(promised, world.now + 2 * HOUR, message="Still no machines.")))
     world.tell(put(moved(promised, world.now + 2 * HOUR, state="Canceled", message="The run was changed.")))
     events = world.call("story", "rai/train", "-o", "json").json["incarnations"][0]["events"]
     assert [(event["event"], still(event["text"])) for event in events[2:]] == snapshot(
         [
             ("ReservationBlocked", "Its reservation has no start: Nobody can pay."),
-            ("StartMoved", "Its start is planned for TIME: Money came."),
-            ("StartMoved", "Its start moved from TIME to TIME, AGE earlier: Somebody ended early."),
+            ("Reserved", "It is to start at TIME: No machines yet."),
+            ("StartMoved", "Its start moved from TIME to TIME, AGE earlier. Still no machines."),
             ("Canceled", "Its reservation was canceled: The run was changed."),
         ]
     )
+
+
+def test_each_note_tells_of_its_own_event_in_the_order_in_which_they_came(world: World, promised: Reservation) -> None:
+    """Two moves in one entry have a reason each; the run stopped before it waited, and waits for what stood in the end;
+    what happened several times is told once."""
+    first, second = moved(promised, world.now + 3 * HOUR), moved(promised, world.now + 2 * HOUR)
+    shrunk = Cut(kind="Shrink", run="rai/train", owner="org:ai:rai", gpus=2)
+    world.tell(
+        note("Stopping", "Node a-1 failed under the run."),
+        note("Waiting", "There is room now, but it is promised."),
+        put(first),
+        note("StartMoved", "Later: a node failed."),
+        note("Waiting", "There are no machines."),
+        put(second),
+        note("StartMoved", "Earlier."),
+    )
+    cut = note("Cut", "Shrunk."), note("Shrunk", "1 group given up.")
+    told = Resolved(trigger="Shortage", subject="Budget/rai/west", activation=1, cuts=(shrunk, shrunk))
+    world.tell(told, *cut, *cut)
+    events = world.call("story", "rai/train", "-o", "json").json["incarnations"][0]["events"]
+    lost = "It gave way: rai/train was shrunk by 2. Because Budget/rai/west can no longer pay for all its runs"
+    assert [(event["event"], event["text"]) for event in events[2:]] == [
+        ("Stopping", "Node a-1 failed under the run."),
+        ("Waiting", "There are no machines."),
+        ("StartMoved", "Later: a node failed."),
+        ("StartMoved", "Earlier."),
+        ("Cut", f"{lost}, activation 1. (2 times)"),
+        ("Shrunk", "1 group given up. (2 times)"),
+    ]
 
 
 def test_there_is_no_story_of_nobody(world: World) -> None:

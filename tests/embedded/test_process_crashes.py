@@ -196,6 +196,7 @@ def test_a_bound_pod_of_which_nothing_is_known_is_lost_and_not_started_again(wor
     world.run("p", f"echo once >> {tmp_path}/runs")
     world.until("p", "Bound")
     wait_for(world.folder("p").path / shim.EXIT)
+    wait_for_nobody(world.root)  # its supervisor too: without its folder nobody could find it again
     world.work["p"] = replace(world.work["p"], known="Bound")
     shutil.rmtree(world.root)
     report = world.until("p", "Failed")

@@ -436,6 +436,52 @@ def test_the_hours_of_a_cap_are_announced_when_they_run_out() -> None:
     assert any("a/all" in note.message for note in fleet.notes("BudgetNotice"))
 
 
+def capped(hours: int) -> Fleet:
+    """Sixteen GPUs of two envelopes, under a cap of so many hours; one of them pays only half of the time."""
+    money = budget("a", envelope("v", 8), envelope("w", 8), caps=[cap("all", ["v", "w"], hours=hours)])
+    fleet = Fleet(*nodes("n", 2), money, secret="")
+    fleet.start(run("x", 8, owner="org:a"))
+    fleet.later("1h")
+    fleet.start(run("y", 8, owner="org:a"))
+    return fleet
+
+
+def test_a_cap_is_announced_as_an_envelope_is() -> None:
+    """72 hours: 8 in the first hour, and 16 an hour from then on."""
+    fleet = capped(72)
+    fleet.later("1d")
+    assert warned(fleet) == [("246m", "80"), ("273m", "90"), ("285m", "soon"), ("300m", "exhausted")]
+    said = [(note.object, note.reason, note.message) for note in fleet.notes("BudgetNotice")]
+    assert said[:2] == [
+        ("Budget/a", "HoursNotice", "a/all has used 80 % of its 72 GPU-hours."),
+        ("Budget/a", "HoursNotice", "a/all has used 90 % of its 72 GPU-hours."),
+    ]
+
+
+def test_a_share_of_a_cap_is_announced_once_and_again_of_another_cap() -> None:
+    fleet = capped(72)
+    fleet.later("200m")
+    assert warned(fleet) == [("246m", "80")]
+    fleet.succeed("lab/y")
+    fleet.start(run("z", 8, owner="org:a"))
+    assert warned(fleet) == [("246m", "80")]
+    item = fleet.state.budgets["a"]
+    spec = msgspec.structs.replace(item.spec, aggregate_caps=(cap("all", ["v", "w"], hours=96),))
+    fleet.apply(msgspec.structs.replace(item, spec=spec))
+    fleet.later("1h30m")
+    assert [mark for _, mark in warned(fleet)] == ["80", "80"]
+
+
+def test_a_share_of_a_cap_is_announced_anew_in_a_new_window() -> None:
+    """The account of `v` begins anew, so that the cap has less than half of its hours spent."""
+    fleet = capped(72)
+    fleet.later("200m")
+    fleet.apply(edited(fleet, "a", end="2026-10-01T00:00:00Z"))
+    assert warned(fleet) == [("246m", "80")]
+    fleet.later("160m")
+    assert [mark for _, mark in warned(fleet)] == ["80", "80", "90", "soon"]
+
+
 def over(fleet: Fleet, name: str = "a") -> list[tuple[str, str]]:
     item = render.budget(fleet.state, fleet.state.budgets[name], now=fleet.now)
     return [(mark.reason, mark.message) for mark in item.status.conditions if mark.type == "OverBudget"]

@@ -22,17 +22,23 @@ def anew(line: Line) -> Line:
     return other
 
 
-def test_claims_change_a_line_in_place_as_if_it_were_read_anew() -> None:
+def test_claims_and_ends_change_a_line_in_place_as_if_it_were_read_anew() -> None:
     in_place = 0
     for seed in range(200):
         luck = Random(f"line {seed}")
         line = Line()
         line.base = luck.randint(0, 8)
-        line.releases = {f"lease-{one}": (luck.randint(1, 90), luck.randint(1, 4)) for one in range(luck.randint(0, 3))}
+        leases = {f"lease-{one}": luck.randint(1, 4) for one in range(luck.randint(0, 3))}
+        line.releases = {lease: (luck.randint(1, 90), gpus) for lease, gpus in leases.items()}
         line.fresh = False
         for number in range(12):
             before = line.free()
-            if line.claims and luck.random() < 0.4:
+            if leases and luck.random() < 0.2:
+                lease = luck.choice(sorted(leases))
+                was = line.releases.get(lease, (None, 0))[0]
+                end = luck.choice([at for at in (None, 0, *AT) if at != was])
+                span = line.release(lease, end, leases[lease])
+            elif line.claims and luck.random() < 0.4:
                 span = line.unclaim(luck.choice(sorted(line.claims)))
             else:
                 start = luck.randint(1, 90)

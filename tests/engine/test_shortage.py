@@ -171,8 +171,15 @@ def test_lent_hours_that_run_out_are_told_ahead_and_told_again_of_another_limit(
     fleet.later("50m")
     lend(fleet, 16)
     fleet.later("1h9m")
-    said = ["LendingExhaustsSoon", "LendingExhaustsSoon"]
+    first = ["LendingExhaustsSoon", "LendingNotice"]  # 45 and 48 minutes after the start
+    said = [*first, "LendingNotice", "LendingExhaustsSoon", "LendingNotice"]  # 96, 105 and 108
     assert [note.reason for note in fleet.notes("BudgetNotice")] == said
+    shares = [note.message for note in fleet.notes("BudgetNotice") if note.reason == "LendingNotice"]
+    assert shares == [
+        "b/main has lent 80 % of the 8 GPU-hours that it may lend.",
+        "b/main has lent 80 % of the 16 GPU-hours that it may lend.",
+        "b/main has lent 90 % of the 16 GPU-hours that it may lend.",
+    ]
     assert not resolved(fleet)
     fleet.later("1m")
     leave_all(fleet)

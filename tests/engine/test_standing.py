@@ -130,10 +130,8 @@ def test_no_promise_could_be_kept_earlier_whoever_is_passed_over(seed: int, monk
     passed = Counter[bool]()
     concerned = standing.concerned
 
-    def watched(
-        state: State, row: RunRow, fleetwide: Fleetwide, *, now: Instant, since: Instant, last: bool
-    ) -> bool:  # fmt: skip
-        found = concerned(state, row, fleetwide, now=now, since=since, last=last)
+    def watched(state: State, row: RunRow, fleetwide: Fleetwide, *, now: Instant, since: Instant) -> bool:
+        found = concerned(state, row, fleetwide, now=now, since=since)
         passed[found] += 1
         return found
 

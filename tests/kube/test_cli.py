@@ -591,6 +591,8 @@ def nobody_took_it_in(home: Home) -> None:
         for name, value in home.env.items():
             patch.setenv(name, value)
         with ClusterFleet.open(kubeconfig=None, context=None, archive=None) as fleet:
+            (late,) = [one for one in fleet._asked((), "").objects if one.metadata.name == "late"]
+            assert late.metadata.creation_timestamp, "a plan counts it where it stands in the queue"
             follower = fleet.follow()
             assert {line.key: line.taken for line in follower.view().lines()} == {"rai/early": True, "rai/late": False}
             assert home.call("cancel", "rai/late").out == "Run/rai/late: deleted; nobody had taken it in yet\n"

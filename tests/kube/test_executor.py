@@ -39,7 +39,7 @@ class Eyes:
 
     def __init__(self, io: IO, client: Client, namespace: str, state: Callable[[], State], *, bind: bool) -> None:
         self.bell = Bell()
-        cache = Informer(client, PODS, self.bell, namespace=namespace, keep=keep_pod)
+        self.cache = cache = Informer(client, PODS, self.bell, namespace=namespace, keep=keep_pod)
         self.informers = Informers(io, [cache])
         self.informers.start()
         assert not self.informers.wait(30)
@@ -48,6 +48,11 @@ class Eyes:
             client, self.desk, cache, fleet=FLEET, state=state, seq=lambda: 1, bind=bind, changed=self.bell.ring
         )
         self.desk.changed = self.bell.ring
+
+    def relist(self) -> None:
+        """Go on after a pause that no watch can be resumed after."""
+        self.cache._version = ""
+        self.informers.start()
 
     def close(self) -> None:
         self.desk.close()
@@ -138,3 +143,20 @@ def test_pods_are_what_the_api_server_shows(rig: KubeRig, plane: ControlPlane) -
     rig.stop("a")
     rig.until("a", "Gone")
     assert plane.api.get(PODS.path(rig.namespace, "a")).status == 404
+
+
+def test_regression_a_pod_that_came_and_went_while_nothing_was_watched_is_gone(
+    rig: KubeRig, plane: ControlPlane
+) -> None:
+    """A watch had expired when it was made, and the list that came next was of after its end: nobody ever told of it,
+    it counted as there for ever, and so did its GPUs."""
+    path = PODS.path(rig.namespace, "a")
+    rig.eyes.informers.stop()
+    rig.place("a", "endless")
+    until(lambda: rig.ask() or plane.api.get(path).ok)
+    until(lambda: rig.eyes.desk.idle)
+    rig.stop("a")
+    until(lambda: rig.ask() or plane.api.get(path).status == 404)
+    assert rig.ask() == []  # nobody has told
+    rig.eyes.relist()
+    rig.until("a", "Gone")

@@ -67,7 +67,13 @@ def act(request: pytest.FixtureRequest, cluster: ControlPlane, running: Running,
     world = act.world
     for one in world.items("runs"):
         world.delete("runs", one["metadata"]["name"])
-    until(lambda: not world.items("runs"))
+    try:
+        until(lambda: not world.items("runs"))
+    except TimeoutError:
+        print(*running.troubles, *(world.items("runs") + world.pods()), sep="\n")
+        print(*((one.resource.plural, one.failures, one.lists) for one in running.operator.caches.values()))
+        print(running.operator.ready, running.operator.alive, running.operator.desk.idle, running.failed)
+        raise
     for name in act.nodes:
         world.api.delete(f"/api/v1/nodes/{name}").must()
 

@@ -135,6 +135,43 @@ def test_a_flood_is_taken_in_by_portions_and_others_have_their_turn() -> None:
     assert len(found.fleet.state.runs) == 2 * RUNS_MAX + 1
 
 
+def test_who_asked_first_is_looked_at_first() -> None:
+    """By the time of creation, whatever the name; only where that is the same, by name."""
+    found = cluster()
+    for name, seconds in (("a", 3), ("b", 1), ("c", 2), ("e", 0), ("d", 0)):
+        item = run(name, 1, namespace="lab")
+        item["metadata"]["creationTimestamp"] = f"2025-11-01T00:00:0{seconds}Z"
+        found.put(item)
+    batch = found.intake.collect(found.fleet.state)
+    assert [one.metadata.name for one in batch.objects] == ["d", "e", "b", "c", "a"]
+
+
+def test_in_a_flood_of_many_namespaces_the_one_that_waited_longest_has_the_first_turn() -> None:
+    found = cluster()
+    for number in range(RUNS_MAX + 1):
+        space = f"s{number:03d}"
+        found.put({"kind": "Namespace", "metadata": {"name": space, "annotations": {OWNER_ANNOTATION: "org:lab"}}})
+        item = run("train", 1, namespace=space)
+        item["metadata"]["creationTimestamp"] = f"2025-11-01T00:{30 - number // 60:02d}:{59 - number % 60:02d}Z"
+        found.put(item)
+    batch = found.intake.collect(found.fleet.state)
+    taken = [one.metadata.namespace for one in batch.objects if one.kind == "Run"]
+    assert taken == [f"s{number:03d}" for number in range(RUNS_MAX, 0, -1)]
+    assert found.intake.left, "s000 asked last, and waits for the next batch"
+
+
+def test_of_budgets_in_a_circle_the_one_that_was_there_first_stands() -> None:
+    found = cluster()
+    for name, parent, seconds in (("one", "two", 2), ("two", "one", 1)):
+        item = budget(name)
+        item["spec"]["parents"] = [f"org:{parent}"]
+        item["metadata"]["creationTimestamp"] = f"2025-11-01T00:00:0{seconds}Z"
+        found.put(item)
+    found.turn()
+    assert set(found.intake.refused) == {("Budget", "one")}
+    assert set(found.fleet.state.budgets) == {"lab", "two"}
+
+
 def test_uids_and_times_of_creation_are_the_api_servers() -> None:
     found = cluster()
     item = run("train", 8, namespace="lab")

@@ -7,18 +7,24 @@ from typing import Any
 import msgspec
 import pytest
 
-from proof.sim.api import Server
+from proof.sim.api import Reply, Server
 from proof.sim.api_client import PlainLink, VirtualClient
 from proof.sim.events import KINDS
 from proof.sim.generate import generate
 from proof.sim.loop import Restless, Stuck, VirtualIO, VirtualLoop
 from proof.sim.play import play
 from tenure.engine import State
+from tenure.facts import Pod
 from tenure.kube.desk import Desk
+from tenure.kube.elect import Elector
+from tenure.kube.errors import ApiError
 from tenure.kube.marks import ENTRY, FLEET
-from tenure.kube.pods import ASK_AGAIN, KubeExecutor
-from tenure.kube.resources import PODS
+from tenure.kube.pods import ASK_AGAIN, START_TIMEOUT, KubeExecutor
+from tenure.kube.resources import ELECTION_LEASES, NAMESPACES, PODS, SYSTEM_NAMESPACE
+from tenure.kube.said import AGAIN_SECONDS, Said
+from tenure.shell.executor import PodWork
 from tenure.testing import START
+from tenure.units import SECOND
 
 
 def test_time_passes_only_when_nothing_is_ready() -> None:
@@ -79,13 +85,20 @@ def test_the_same_plan_gives_the_same_world() -> None:
     assert random.getstate() == before
 
 
+class Shown(dict[str, Any]):
+    """An informer that shows what it is told to."""
+
+    def passed(self, version: str) -> bool:
+        return False
+
+
 def test_regression_a_pod_that_a_watch_still_shows_is_not_deleted_without_end() -> None:
     """Each answer rang the bell and each ring asked again: hundreds of deletes a second, as long as a watch lagged."""
     loop = VirtualLoop()
     server = Server(lambda: START)
     notes = {FLEET: "ours", ENTRY: "1"}
     meta: dict[str, Any] = {"name": "old-0", "namespace": "lab", "uid": "u", "annotations": notes}
-    shown = {"lab/old-0": {**PODS.named("old-0", "lab"), "metadata": meta, "spec": {"nodeName": "n0"}}}
+    shown = Shown({"lab/old-0": {**PODS.named("old-0", "lab"), "metadata": meta, "spec": {"nodeName": "n0"}}})
     desk = Desk(VirtualIO(loop))  # type: ignore[arg-type]
     client = VirtualClient(PlainLink(), server)
     executor = KubeExecutor(client, desk, shown, fleet="ours", state=lambda: State("ours"), seq=lambda: 5)
@@ -102,4 +115,84 @@ def test_regression_a_pod_that_a_watch_still_shows_is_not_deleted_without_end() 
     assert asked(ASK_AGAIN) == 2  # it may be that nobody has heard
     shown.clear()
     assert asked(3 * ASK_AGAIN) == 2
+    loop.close()
+
+
+def test_regression_a_pod_that_a_rebuilt_state_has_no_longer_keeps_nobody_awake() -> None:
+    """Another leader had let it go; its deadline stayed, was due for ever, and the operator went round without rest."""
+    loop = VirtualLoop()
+    pod = Pod(namespace="lab", name="train-a1-0", run="train", attempt=1, group=0, rank=0, node="n0", gpus=(0,))
+    meta: dict[str, Any] = {"name": pod.name, "namespace": "lab", "uid": "u", "annotations": {FLEET: "ours"}}
+    shown = {pod.key: {"metadata": meta, "spec": {"nodeName": "n0"}, "status": {"phase": "Pending"}}}
+    desk = Desk(VirtualIO(loop))  # type: ignore[arg-type]
+    client = VirtualClient(PlainLink(), Server(lambda: START))
+    executor = KubeExecutor(client, desk, shown, fleet="ours", state=lambda: State("ours"), seq=lambda: 5)
+
+    assert executor.reconcile([PodWork(pod=pod, known="Placed", since=START)], now=START) == []
+    assert executor.next_wake() == START + START_TIMEOUT
+    assert executor.reconcile([], now=START + SECOND) == []
+    assert executor.next_wake() is None
+    loop.drive(lambda: desk.idle)
+    loop.close()
+
+
+def test_regression_two_leaders_do_not_overwrite_each_other_without_end() -> None:
+    """One knew less than the other: each found the other's status wrong, eighty times a second."""
+    time = [0.0]
+    said, item = Said(lambda: time[0]), {"metadata": {"name": "train", "uid": "u"}}
+
+    def say(status: str, of: dict[str, Any] = item) -> float:
+        """Seconds that the desk waits before it tries again; 0 if it was said."""
+        try:
+            said.check(of, {"phase": status})
+        except ApiError as error:
+            return (error.retry_after or 0.0) if error.conflict else -1.0
+        said.note(of, {"phase": status})
+        return 0.0
+
+    assert [say("Running"), say("Running")] == [0.0, 0.0]  # overwritten by one person, and made right at once
+    time[0] = 4.0
+    assert say("Running") == AGAIN_SECONDS - 4.0
+    assert say("Running", {"metadata": {"name": "train", "uid": "another"}}) == 0.0
+    assert say("Completed") == 0.0  # that is news
+    assert [say("Completed"), say("Completed")] == [0.0, AGAIN_SECONDS]
+    time[0] += AGAIN_SECONDS
+    assert say("Completed") == 0.0
+
+
+class Contested(PlainLink):
+    """A wire on which so many writes find the object changed by somebody."""
+
+    def __init__(self, conflicts: int) -> None:
+        self.conflicts = conflicts
+
+    async def pass_on(self, request: Any) -> Any:
+        await super().pass_on(request)
+        if request.method == "PUT" and self.conflicts:
+            self.conflicts -= 1
+            return Reply(409, b'{"kind":"Status","reason":"Conflict","code":409}')
+        return None
+
+
+@pytest.mark.parametrize("conflicts", [1, 4])
+def test_regression_a_leader_whose_renewal_meets_a_conflict_still_leads(conflicts: int) -> None:
+    """Somebody put a label on the record: nobody held it but the leader, and nobody led until the next renewal."""
+    loop, link = VirtualLoop(), Contested(0)
+    server = Server(lambda: START)
+    server.handle("POST", NAMESPACES.path(), {}, msgspec.json.encode(NAMESPACES.named(SYSTEM_NAMESPACE)))
+    turns: list[bool] = []
+    elector = Elector(
+        VirtualClient(link, server), "first", duration=1800.0, renew=600.0, clock=loop.time, now=lambda: START,
+        on_change=turns.append,
+    )  # fmt: skip
+    work = VirtualIO(loop).start(elector.campaign())
+    loop.drive(lambda: False, until=60.0)
+    assert turns == [True]
+    link.conflicts = conflicts
+    loop.drive(lambda: False, until=3600.0)
+    assert (turns, link.conflicts) == ([True], 0)
+    found = server.get(ELECTION_LEASES, f"{SYSTEM_NAMESPACE}/tenure-operator")
+    assert found is not None
+    assert found["spec"]["holderIdentity"] == "first"
+    work.cancel()
     loop.close()

@@ -50,7 +50,9 @@ class Policy(Record, frozen=True, kw_only=True, omit_defaults=False):
     notices: Annotated[
         tuple[Percent, ...],
         Meta(max_length=100),
-        says("Per cent of an envelope's hours at which notice goes out, each once."),
+        says(
+            "Per cent of the hours of an envelope, of what it lends, or of a cap at which notice goes out, each once."
+        ),
     ] = (80, 90, 100)
     retry_backoff: Annotated[
         Duration, says("The wait after a start that failed, doubling with each; longer than 0.")

@@ -29,10 +29,10 @@ from tenure.cli.reach import access_to
 from tenure.cli.recorded import Followed, Recorded
 from tenure.cli.refused import field_errors, from_store, trouble
 from tenure.cli.trouble import Trouble
-from tenure.cli.untaken import Untaken, WholeView, key_of
+from tenure.cli.untaken import Untaken, WholeView, in_turn, key_of
 from tenure.cli.view import StateView
 from tenure.embedded.fleet import Fleet, clock
-from tenure.engine import State, intake, next_wake
+from tenure.engine import Apply, State, Tick, intake, next_wake
 from tenure.facts import Entry, Froze, Reason, Resolved
 from tenure.kube.client import Client
 from tenure.kube.errors import ApiError
@@ -183,6 +183,14 @@ class ClusterFleet(Recorded):
             step = "look where the cluster's logs are collected; while pods run, logs -f follows them"
             raise Trouble(problem, next_step=step, exit=Exit.NOT_FOUND)
         return found
+
+    def _asked(self, objects: tuple[Any, ...], only: str) -> Apply | Tick:
+        assert self._state is not None, "who rehearses has looked at the ledger first"
+        found = self._unknown(None, "")
+        if only and only not in self._state.runs and only not in map(key_of, found):
+            found += self._unknown(*only.split("/"))
+        asked = in_turn(self._state, objects, found)
+        return Apply(asked, named=True) if asked else Tick()
 
     def misshown(self, progress: Telling) -> Iterator[Misshown]:
         from tenure.cli.mirrored import Mirror

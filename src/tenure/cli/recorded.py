@@ -122,11 +122,15 @@ class Recorded:
 
     def rehearse(self, objects: Sequence[Any] = (), *, only: str = "") -> Rehearsal:
         now = self._fleet.now()
-        state, outcome = self._fleet.rehearse(Apply(tuple(objects)) if objects else Tick(), now=now)
+        state, outcome = self._fleet.rehearse(self._asked(tuple(objects), only), now=now)
         if outcome.refused:
             return Rehearsal(refused=outcome.refused)
         keys = [only] if only else [_key(item) for item in objects if item.kind == "Run"]
         return Rehearsal(runs=tuple(_planned(state, state.runs[key], outcome, now) for key in keys))
+
+    def _asked(self, objects: tuple[Any, ...], only: str) -> Apply | Tick:
+        """What is to be decided on besides the runs that wait."""
+        return Apply(objects) if objects else Tick()
 
     def room_for(self, key: str) -> Room | Reason:
         from tenure.engine.asked import look

@@ -12,6 +12,8 @@ from collections.abc import Callable, Container
 from datetime import datetime
 from typing import Any
 
+from msgspec.structs import replace
+
 from tenure.api.run import Run
 from tenure.cli.exits import Exit
 from tenure.cli.objects import line_of, to_run
@@ -21,11 +23,13 @@ from tenure.cli.session import Session
 from tenure.cli.trouble import Trouble
 from tenure.cli.view import StateView
 from tenure.engine import State
+from tenure.engine.intake import check
 from tenure.facts import Lease
 from tenure.kube.client import Client
 from tenure.kube.errors import ApiError
 from tenure.kube.loop import IO
 from tenure.kube.resources import RUNS
+from tenure.kube.translate import is_leaving, read_object
 from tenure.units import Instant
 
 Object = dict[str, Any]
@@ -70,6 +74,33 @@ def not_taken_in(session: Session, namespace: str, name: str) -> Trouble:
     step = f"whether an operator is there, and what it would decide: {session.about('explain', namespace, name)}"
     problem = f"Run/{namespace}/{name} has not been taken in yet: the ledger knows nothing of it"
     return Trouble(problem, next_step=step, exit=Exit.NOT_FOUND)
+
+
+def in_turn(state: State, objects: tuple[Any, ...], found: list[Object]) -> tuple[Any, ...]:
+    """What an operator would decide on if it came now: these objects, and the Runs that it ``found`` written.
+
+    Each has the time at which it was written, so that who asked first is asked first; of objects in a file that is now,
+    whatever the file says. What is wrong with a Run that somebody else wrote is not told here: it would be left out.
+    """
+    written = {key_of(item): one for item in found for one in _sound(item)}
+    own = {f"{one.metadata.namespace}/{one.metadata.name}" for one in objects if one.kind == "Run"}
+    others = [
+        run for key, run in sorted(written.items())
+        if key not in own and not any(wrong.object == f"Run/{key}" for wrong in check(state, (*objects, run)))
+    ]  # fmt: skip
+    return (*(_dated(one, written) for one in objects), *others)
+
+
+def _sound(item: Object) -> list[Any]:
+    """A Run as it would be taken in; nothing if it would not."""
+    return [] if is_leaving(item) else list(read_object(item).objects)
+
+
+def _dated(item: Any, written: dict[str, Any]) -> Any:
+    known = written.get(f"{item.metadata.namespace}/{item.metadata.name}") if item.kind == "Run" else None
+    made = known.metadata.creation_timestamp if known else None
+    meta = replace(item.metadata, uid=known.metadata.uid if known else "", creation_timestamp=made)
+    return replace(item, metadata=meta)
 
 
 class Untaken:

@@ -144,5 +144,5 @@ class Fleet:
         if isinstance(event, Apply):
             keys = [(item.metadata.namespace, item.metadata.name) for item in event.objects if item.kind == "Run"]
             past = {f"{space}/{name}": self.ledger.attempts(space, name) for space, name in keys}
-            event = Apply(event.objects, past)
+            event = Apply(event.objects, past, event.named)
         return state, step(state, event, now=now)

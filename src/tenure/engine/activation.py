@@ -27,6 +27,7 @@ from tenure.engine.horizon import Place
 from tenure.engine.odds import decimal
 from tenure.engine.pack import unplaced
 from tenure.engine.plan import Plan, World, make_plan, place_of
+from tenure.engine.reasons import because
 from tenure.engine.rows import is_held
 from tenure.engine.state import GRACE, RunRow, State
 from tenure.engine.topology import Location
@@ -157,7 +158,7 @@ def promise_cuts(
             forecast = forecast_of(turn.state, row, way, slice_, old, now=turn.now, start=start)
             short = stands is not None and start < turn.now + _lead(turn)
             promise.plan(turn, row, slice_, "conservative", reason, forecast=forecast,
-                         why="who would give way has not run for long enough yet" if short else "")  # fmt: skip
+                         why=because("too-young") if short else "")  # fmt: skip
             return True
     return False
 
@@ -280,7 +281,7 @@ def fall_due(turn: Turn, row: RunRow, one: Reservation) -> bool:
     late = _ends_late(turn, one)
     if late is not None:
         data: dict[str, int | str] = {"run": late.run_key, "until": format_time(late.until or 0)}
-        promise.hinder(turn, row, Reason(code="EndsLate", data=data), tell=False)
+        promise.hinder(turn, row, Reason(code="EndsLate", data=data))
         return True
     return resolve(turn, row, one)
 
@@ -368,7 +369,7 @@ def drawn(turn: Turn, froze: Froze, result: Result) -> None:
     if found is None:
         start, lasts = turn.now + _lead(turn), row.demand.duration
         later = msgspec.structs.replace(one.plan, start=start, until=None if lasts is None else start + lasts)
-        promise.plan(turn, row, later, "conservative", Reason(code="NoStartInSight"), why="the draw freed too little")
+        promise.plan(turn, row, later, "conservative", Reason(code="NoStartInSight"), why=because("drawn-too-little"))
         state.agenda.run_changed(row.key)
         return
     held = promise.hold(turn, one, slice_of(target.found, at=turn.now, duration=row.demand.duration))

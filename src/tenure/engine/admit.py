@@ -15,7 +15,8 @@ lets that owner's waiting runs start on it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from heapq import heapify, heappop, heappush
 
 from tenure.engine import activation, promise, standing
 from tenure.engine.activation import may_cut
@@ -25,8 +26,9 @@ from tenure.engine.forecast import Search, Start, safe_plan, slice_of, world_at
 from tenure.engine.future import Future
 from tenure.engine.horizon import Claim
 from tenure.engine.life import move, start
-from tenure.engine.news import is_late
+from tenure.engine.news import EVERYBODY, QueueKey, is_late
 from tenure.engine.plan import Plan, make_plan
+from tenure.engine.reasons import is_money
 from tenure.engine.rows import is_held
 from tenure.engine.standing import Fleetwide
 from tenure.engine.state import Rank, RunRow, State
@@ -72,14 +74,18 @@ class _Pass:
         self.floor: dict[str, Instant] = {}
         """Of runs that were looked at, the instant before which they cannot start."""
         self.done: set[str] = set()
-        self._later = _Later(turn.state, [])
-        self._fleetwide = Fleetwide(turn.state, flavor, [])
-        self.swept: set[str] = set()
-        """Runs that are planned anew; all others stay as they are."""
+        self.behind: Rank | None = None
+        """All who are promised a start behind that are planned anew, if it concerns them, and all who are not."""
+        self.chosen: set[str] = set()
+        """And these, in any case; all others stay as they are."""
+        self._later = _Later(turn.state, list)
+        self._fleetwide = Fleetwide(turn.state, flavor, self._later)
+        self._before: dict[str, tuple[QueueKey, Rank, Slice | None]] = {}
+        """Of runs that were looked at: what they were promised before."""
 
     def over_all(self) -> None:
-        if self._sweep([self.state.runs[key] for key in self.state.queue.waiting(self.flavor)]):
-            self.state.news.settled(self.flavor, self.state.queue.waiting(self.flavor))
+        if self._sweep([], EVERYBODY):
+            self.state.news.settled(self.flavor)
 
     def over(self, rows: list[RunRow]) -> None:
         """Some runs changed. Those that start where they were promised to leave all others as they are; so does one
@@ -92,35 +98,69 @@ class _Pass:
         if not rest:
             return
         first = min(map(self.state.rank, rest))
-        keys = self.state.queue.waiting(self.flavor) if first[0] < FOREVER else [row.key for row in rest]
         starts = {row.key: self._start_of(row) for row in rest}
-        waiting = (self.state.runs[key] for key in keys)
-        self._sweep([row for row in waiting if row.key in starts or self.state.rank(row) > first])
+        self._sweep(rest, first if first[0] < FOREVER else None)
         if any(self._waits(row) and self._start_of(row) > starts[row.key] for row in rest):
             self.state.agenda.flavors.add(self.flavor)  # what it no longer claims may be of use to earlier ones
 
-    def _sweep(self, rows: list[RunRow]) -> bool:
-        """Consider runs, oldest first; each is planned on what others were promised before it was.
+    def _sweep(self, rows: list[RunRow], behind: Rank | None) -> bool:
+        """Consider runs, and all behind a rank whom anything concerns, oldest first; each is planned on what others
+        were promised before it was.
 
         Where an older run was promised its start later than a younger one, it may gain by what that one leaves: then
         all are considered once more. False if that has not come to an end.
         """
+        self.behind, self.chosen = behind, {row.key for row in rows}
         for _ in range(SWEEPS_MAX):
-            plans = {row.key: self._planned(row) for row in rows}
-            ranks = [self.state.rank(row) for row in rows]
-            self._later = _Later(self.state, rows)
-            self._fleetwide = Fleetwide(self.state, self.flavor, self._later.promised)
-            self.swept = {row.key for row in rows}
-            for row in rows:
-                if row.key not in self.done and row.key in self.state.runs:
-                    self.consider(row)
+            self._later = _Later(self.state, self._swept)
+            self._fleetwide = Fleetwide(self.state, self.flavor, self._later)
+            self._before = {}
+            for row in self._woken():
+                self.consider(row)
             self._later.lay()
-            before, rows = rows, [row for row in rows if row.key in self.state.runs and self._waits(row)]
-            same = len(rows) == len(before) and all(self._planned(row) == plans[row.key] for row in rows)
-            if same or ranks == sorted(ranks):
+            changed = any(self._changed(key) for key in self._before)
+            if not changed or self._in_order():
                 return True
             self.done, self.refused, self.cursor, self.floor = set(), {}, {}, {}
         return False
+
+    def _woken(self) -> Iterator[RunRow]:
+        """Who is to be considered, oldest first: also those whom it concerns what becomes of others before them."""
+        state, marks, last = self.state, 0, (0, "", "")
+        ahead = [(row.order, row.key) for row in (state.runs[key] for key in self.chosen if key in state.runs)]
+        heapify(ahead)
+        while True:
+            if self.behind is not None:
+                some, marks = state.news.woken(self.flavor, now=self.turn.now, after=marks)
+                for row in (state.runs[key] for key in some - self.chosen):
+                    if row.order > last and state.rank(row) > self.behind:
+                        heappush(ahead, (row.order, row.key))
+            while ahead and ahead[0][0] <= last:
+                heappop(ahead)
+            if not ahead:
+                return
+            last, key = heappop(ahead)
+            if key in state.runs:
+                yield state.runs[key]
+
+    def _is_swept(self, row: RunRow) -> bool:
+        return row.key in self.chosen or (self.behind is not None and self.state.rank(row) > self.behind)
+
+    def _swept(self) -> list[RunRow]:
+        """All whose plans may change."""
+        runs, all_wait = self.state.runs, self.behind is not None
+        rows = [runs[key] for key in (self.state.queue.waiting(self.flavor) if all_wait else self.chosen & runs.keys())]
+        return [row for row in rows if self._waits(row) and self._is_swept(row)]
+
+    def _changed(self, key: str) -> bool:
+        row = self.state.runs.get(key)
+        return row is None or not self._waits(row) or self._planned(row) != self._before[key][2]
+
+    def _in_order(self) -> bool:
+        """Whether all were promised their starts in the order of the queue, before the sweep."""
+        rows = [(row.order, self.state.rank(row)) for row in self._swept() if row.key not in self._before]
+        ranks = [rank for _, rank in sorted([*rows, *((order, rank) for order, rank, _ in self._before.values())])]
+        return ranks == sorted(ranks)
 
     def _start_of(self, row: RunRow) -> Instant:
         plan = self._planned(row)
@@ -147,13 +187,14 @@ class _Pass:
     def consider(self, row: RunRow) -> None:
         if row.key in self.done or not self._waits(row):
             return
+        self._before.setdefault(row.key, (row.order, self.state.rank(row), self._planned(row)))
         if not self._may_start(row):
             self._claim_again(row)
             return
         self.done.add(row.key)
         self._later.reach(row)
-        since, last = self._cursor(row, self.turn.now), self._later.is_last(row)
-        if not standing.concerned(self.state, row, self._fleetwide, now=self.turn.now, since=since, last=last):
+        since = self._cursor(row, self.turn.now)
+        if not standing.concerned(self.state, row, self._fleetwide, now=self.turn.now, since=since):
             self._ends_at(row, self._start_of(row))
             return
         self._later.plan(row)
@@ -274,7 +315,7 @@ class _Pass:
             spent = {(one.budget, one.envelope) for one in plan.segments if one.payer == owner}
             for key in state.queue.of_owner(row.demand.flavor, owner):
                 other = state.runs[key]
-                if key in self.done or key not in self.swept or not self._may_start(other):
+                if key in self.done or not self._is_swept(other) or not self._may_start(other):
                     continue
                 claim = self._plan(other)
                 if later or (
@@ -334,7 +375,9 @@ class _Pass:
             self._later.plan(row)
             paid, found = self._earliest(row, search, one)
         if paid is None:
-            promise.block(turn, row, reason, short=search.short(now))
+            short = search.short(now)
+            scarce = Reason(code="NoMoneyInSight", data={"short": short})
+            promise.block(turn, row, reason if is_money(reason) or not short else scarce, short=short)
             return
         stands = one is not None and one.state == "Pending" and one.confidence == "conservative"
         if found is not None and stands and activation.promise_cuts(turn, row, reason, paid=paid, before=found.at):
@@ -413,19 +456,29 @@ class _Later:
     What is being started (Active) is held against everybody.
     """
 
-    def __init__(self, state: State, rows: list[RunRow]) -> None:
-        self._state = state
-        ranks = sorted((state.rank(row), row.key) for row in rows if row.key in state.horizon.claims)
-        self._rows = [one for one in ranks if not is_held(state.reservations[one[1]], state.draws)]
-        self.promised = self._rows[:]
-        self._known = {key for _, key in self._rows}
-        self._laid = len(self._rows)
+    def __init__(self, state: State, rows: Callable[[], list[RunRow]]) -> None:
+        """``rows``: all whose plans may change; asked for when the first of them is planned."""
+        self._state, self._all = state, rows
+        self._rows: list[tuple[Rank, str]] = []
+        self._laid = 0
+        self._known: set[str] | None = None
         self._taken: dict[str, tuple[Reservation, Claim]] = {}
         """What was taken back, and for which reservation."""
+
+    def promised(self) -> list[tuple[Rank, str]]:
+        """Whose claims are laid, and are behind one another."""
+        if self._known is None:
+            state = self._state
+            ranks = sorted((state.rank(row), row.key) for row in self._all() if row.key in state.horizon.claims)
+            self._rows = [one for one in ranks if not is_held(state.reservations[one[1]], state.draws)]
+            self._known = {key for _, key in self._rows}
+            self._laid = len(self._rows)
+        return self._rows
 
     def plan(self, row: RunRow) -> None:
         """Take back what this run was promised, and what others were promised later."""
         rank, horizon = self._state.rank(row), self._state.horizon
+        self.promised()
         horizon.retract(row.key)
         while self._laid and self._rows[self._laid - 1][0] > rank:
             self._laid -= 1
@@ -433,7 +486,10 @@ class _Later:
         self.reach(row)
 
     def is_last(self, row: RunRow) -> bool:
-        """Whether nothing stands of what this run was promised, or others later."""
+        """Whether nothing stands of what this run was promised, or others later; as long as nothing was taken back it
+        does."""
+        if self._known is None:
+            return False
         return not self._laid or self._rows[self._laid - 1][0] < self._state.rank(row)
 
     def _take_back(self, key: str) -> None:
@@ -457,14 +513,17 @@ class _Later:
             self._laid += 1
         elif row.key in self._state.horizon.claims and self._is_new(row):
             self._rows.append((self._state.rank(row), row.key))
-            self._known.add(row.key)
+            if self._known is not None:
+                self._known.add(row.key)
             if self._laid == len(self._rows) - 1:
                 self._laid += 1
             else:
                 self._state.horizon.retract(row.key)
 
     def _is_new(self, row: RunRow) -> bool:
-        return not is_held(self._state.reservations[row.key], self._state.draws) and row.key not in self._known
+        if is_held(self._state.reservations[row.key], self._state.draws):
+            return False
+        return row.key not in (self._known or ())
 
     def lay(self) -> None:
         """Let all promises stand again."""

@@ -237,6 +237,9 @@ class Cap:
         return sum(fund.total.used(now) + fund.ahead.ahead(now) for fund in self.funds)
 
 
+LENT = "lending-"
+"""How the marks of notices about lent hours begin."""
+
 AnyLimit = Fund | Cap | Loans
 """What may be short."""
 
@@ -266,11 +269,13 @@ class Books:
             {envelope.name: envelope for envelope in self.budgets[name].spec.envelopes} if name in self.budgets else {}
         )
         touched = {fund.key: fund for fund in self._withdraw(name)}
+        anew: set[FundKey] = set()
         self.budgets[name] = budget
         for envelope in budget.spec.envelopes:
             fund = self.funds.get((name, envelope.name)) or Fund((name, envelope.name))
             if fund.key in self.funds and fund.window != window_of(envelope):
                 self._switch_account(fund, window_of(envelope), at=at)
+                anew.add(fund.key)
             elif fund.key not in self.funds:
                 self._resume_account(fund, window_of(envelope), at=at)
             if envelope.name not in old or old[envelope.name].max_gpu_hours != envelope.max_gpu_hours:
@@ -280,6 +285,9 @@ class Books:
             self._of_owner.setdefault((fund.owner, fund.flavor), {})[fund.key] = fund
             touched[fund.key] = fund
         self._set_caps(budget)
+        for cap in self.caps[name]:
+            if any(fund.key in anew for fund in cap.funds):
+                cap.warned.clear()  # as with envelopes: what is spent in another window is other news
         self._note_lowered((*touched.values(), *self.caps[name]), before, at=at)
         return [touched[key] for key in sorted(touched)]
 
@@ -388,7 +396,8 @@ class Books:
     def _note_less_lent(self, one: Loans, before: _Standing, *, at: Instant) -> None:
         was_short, bounds = before.get((Loans, one.key), (False, None))
         if bounds is not None and bounds.hours != one.hours:
-            one.fund.warned -= {"lending", "lending-soon"}  # another limit is other news
+            said = {mark for mark in one.fund.warned if mark == "lending" or mark.startswith(LENT)}
+            one.fund.warned -= said  # another limit is other news
         if not one.short(at):
             one.lowered = None
         elif not was_short or bounds is None or one.bounds.below(bounds):

@@ -99,10 +99,10 @@ def _window_bar(fund: Fund, demand: Demand, *, now: Instant) -> Reason | None:
 
 def _closed(fund: Fund, demand: Demand, *, now: Instant) -> Reason:
     lasts = now + (demand.duration or 0)
-    window = f"from {format_time(fund.start)}" if fund.start else "at once"
-    window += f" until {format_time(fund.end)}" if fund.end < FOREVER else " without end"
+    window = f"from {format_time(fund.start)}" if fund.start else ""
+    window += f" until {format_time(fund.end)}" if fund.end < FOREVER else " on"
     needed = f"{_second(now)} to {_second(lasts)}" if demand.duration else _second(now)
-    return Reason(code="WindowClosed", data={"envelope": fund.label, "window": window, "needed": needed})
+    return Reason(code="WindowClosed", data={"envelope": fund.label, "window": window.strip(), "needed": needed})
 
 
 def _second(at: Instant) -> str:

@@ -29,7 +29,7 @@ from tenure.engine.state import State
 from tenure.engine.topology import Location
 from tenure.engine.traces import differ
 from tenure.facts import Reason, Share, Slice, Verdict
-from tenure.units import FOREVER, Instant, Micros, format_time, parse_duration
+from tenure.units import FOREVER, SECOND, Instant, Micros, format_time, parse_duration
 
 NOTHING_LESS = Profile()
 
@@ -92,7 +92,7 @@ def _protected(state: State, demand: Demand, plan: Plan) -> Verdict:
         or not paid.isdisjoint((one.budget, one.envelope) for one in claim.segments)
     ] or [(claim.start or 0, key) for key, claim in claims]
     at, key = min(kept)
-    reason = Reason(code="Protected", data={"run": key, "at": format_time(at)})
+    reason = Reason(code="Protected", data={"run": key, "at": format_time(at - at % SECOND)})
     return Verdict(outcome="wait", headline=reason, width=plan.verdict.width, visits=plan.verdict.visits,
                    tried=plan.verdict.tried)  # fmt: skip
 

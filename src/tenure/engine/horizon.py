@@ -30,7 +30,7 @@ from tenure.engine.rooms import INSTANT, View
 from tenure.engine.topology import Location, Row, Topology, matches
 from tenure.engine.traces import ALWAYS, Read, Span, Trace, both, differ, part, rises
 from tenure.facts import Lease, Slice
-from tenure.units import SECOND, Instant, Micros
+from tenure.units import FOREVER, SECOND, Instant, Micros
 
 LEAVING: Micros = 30 * SECOND
 """How long pods that were asked to leave are expected to take."""
@@ -148,9 +148,12 @@ class Horizon:
         key = (lease.budget, lease.envelope)
         self._of_fund.setdefault(key, {})[lease.key] = None
         self._pay(lease, 0, -1)
-        self._mark(lease, gain=False)
-        self._set_end(held)
-        self.touch(lease.node)
+        end = self._end_of(held)
+        row = self.topology.rows.get(lease.node)
+        if row is not None and row.site is not None:
+            self.news.opened(row.site.flavor, lease, before=FOREVER if end is None else end)
+        self._move_end(held, end)
+        self._touch(lease.node)
 
     def closed(self, lease: Lease, end: Instant) -> bool:
         """Take a lease out; True if it ended just when it had said it would."""
@@ -165,7 +168,7 @@ class Horizon:
             del self._of_fund[key]
         self._move_end(held, None)
         self._pay(lease, 0, 1)
-        self.touch(lease.node)
+        self._touch(lease.node)
         return on_time
 
     def declare(self, lease: str, end: Instant) -> bool:
@@ -258,22 +261,26 @@ class Horizon:
             self._set_end(held)
         return late
 
-    def _set_end(self, held: _Held) -> bool:
+    def _end_of(self, held: _Held) -> Instant | None:
         lease = held.lease
         paid, lent = self._fund_ends.get((lease.budget, lease.envelope), (None, None))
         ends = [held.declared, paid, lent if lease.funding == "borrowed" else None]
         ends = ends if held.leaving is None else [held.leaving]
-        end = min((at for at in ends if at is not None), default=None)
+        return min((at for at in ends if at is not None), default=None)
+
+    def _set_end(self, held: _Held) -> bool:
+        end = self._end_of(held)
         if end != held.end:
-            self._mark(lease, gain=end is not None and (held.end is None or end < held.end))
+            gain = end is not None and (held.end is None or end < held.end)
+            self._mark(held.lease, gain=gain, before=FOREVER if gain or end is None else end)
         return self._move_end(held, end)
 
-    def _mark(self, lease: Lease, *, gain: bool) -> None:
-        """A lease opened, or ends otherwise than foreseen."""
+    def _mark(self, lease: Lease, *, gain: bool, before: Instant = FOREVER) -> None:
+        """A lease ends otherwise than foreseen; what it takes is there again from an instant on."""
         row = self.topology.rows.get(lease.node)
         if row is not None and row.site is not None:
-            self.news.node(row.site.flavor, lease.node, gain=gain)
-            self.news.fund(row.site.flavor, (lease.budget, lease.envelope), gain=gain)
+            self.news.node(row.site.flavor, lease.node, gain=gain, before=before)
+            self.news.fund(row.site.flavor, (lease.budget, lease.envelope), gain=gain, before=before)
 
     def _move_end(self, held: _Held, end: Instant | None) -> bool:
         if held.end == end:
@@ -283,12 +290,9 @@ class Horizon:
         if end:
             heappush(self._due, (end, lease.key))
         if lease.role != "Borrowed":
-            line = self.line(lease.node)
-            if end is None:
-                line.releases.pop(lease.key, None)
-            else:
-                line.releases[lease.key] = (end, len(lease.gpus))
-            self.touch(lease.node)
+            gpus = len(lease.gpus)
+            span = self.line(lease.node).release(lease.key, end, gpus)
+            self._touch(lease.node, span, lasting=gpus if held.end is None else -gpus if end is None else 0)
         held.end = end
         return True
 
@@ -361,12 +365,17 @@ class Horizon:
         self.line(node).fresh = False
         self._touch(node, ALWAYS)
 
-    def _touch(self, node: str, span: Span) -> None:
+    def _touch(self, node: str, span: Span | None = None, *, lasting: int = 0) -> None:
+        """A node may have other free GPUs now, and in a span others relative to those: from its begin on by so many for
+        ever after (``lasting``). What is taken now and given back then changes nothing from then on."""
         line, free = self.line(node), self._free(node)
-        if line.base != free:
-            line.base, span = free, ALWAYS
+        gain = free - line.base
+        if gain:
+            line.base = free
             line.fresh = line.fresh and not line.cutting
-        self._stale[node] = both(self._stale.get(node), span)
+            span = (0, span[0]) if span is not None and line.fresh and gain == -lasting else ALWAYS
+        if span is not None:
+            self._stale[node] = both(self._stale.get(node), span)
 
     def _free(self, node: str) -> int:
         row = self.topology.rows.get(node)
@@ -387,12 +396,12 @@ class Horizon:
 
     # -- questions --
 
-    def among(self, node: str, counts: Callable[[str], bool]) -> Line:
-        """The future of a node with only those claims that count, and without those who are overdue."""
+    def among(self, node: str, counts: Callable[[str], bool], *, before: Instant) -> Line:
+        """The future of a node, up to an instant: with only those claims that count, and without who is overdue."""
         line, some = self.line(node), Line()
         gone = [self._held[key].lease for key in self.overdue] if self.overdue else []
         some.releases = line.releases
-        some.claims = {run: claim for run, claim in line.claims.items() if counts(run)}
+        some.claims = {run: claim for run, claim in line.claims.items() if claim[0] < before and counts(run)}
         some.cutting = line.cutting
         some.base = self._free(node) + sum(len(lease.gpus) for lease in gone if lease.node == node)
         some.fresh = False

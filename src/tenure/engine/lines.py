@@ -1,7 +1,8 @@
 """The future of one node: its free GPUs, relative to those of now, as leases end and claims begin and end.
 
-A claim that is laid or taken back changes the line in place, and the span of it alone; whatever else happens has the
-whole line read anew, when it is asked.
+A claim that is laid or taken back, and a lease that is to end at another time, change the line in place, and the span
+of it alone; whatever else happens has the whole line read anew, when it is asked. Thousands may be promised something
+of one node: what lasts for ever from some instant on is a change of what comes before, with the opposite sign.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Shown(NamedTuple):
 class Line:
     """The future of one node: levels relative to what is free now, from each instant on."""
 
-    __slots__ = ("_lasting", "base", "claims", "cutting", "fresh", "levels", "releases", "shown", "times")
+    __slots__ = ("_lasting", "base", "claims", "cutting", "fresh", "levels", "offset", "releases", "shown", "times")
 
     def __init__(self) -> None:
         self.releases: dict[str, tuple[Instant, int]] = {}
@@ -41,10 +42,24 @@ class Line:
         """What is free now."""
         self.times: list[Instant] = [0]
         self.levels: list[int] = [0]
-        self._lasting: list[int] = [0]
-        """The least that comes after; empty until somebody asks."""
+        self.offset = 0
+        """What is to be added to every level."""
+        self._lasting: list[int] = []
+        """The least that comes after, less the offset; empty until somebody asks."""
         self.fresh = True
         self.shown: Shown | None = None
+
+    # -- leases --
+
+    def release(self, lease: str, end: Instant | None, gpus: int) -> Span:
+        """A lease of so many is to end then (None: nobody knows), and not when it was; the span that looks otherwise
+        relative to now."""
+        was, _ = self.releases.pop(lease, (FOREVER, 0))
+        if end is not None:
+            self.releases[lease] = (end, gpus)
+        comes = FOREVER if end is None else end
+        first, last = min(was, comes), max(was, comes)
+        return self._shift(first, None if last == FOREVER else last, gpus if comes < was else -gpus)
 
     # -- claims --
 
@@ -69,7 +84,11 @@ class Line:
             return ALWAYS
         first = self._cut(start)
         last = len(self.times) if end is None else self._cut(end)
-        self.levels[first:last] = [level + by for level in self.levels[first:last]]
+        if end is None and first < last - first:
+            self.offset += by
+            self.levels[:first] = [level - by for level in self.levels[:first]]
+        else:
+            self.levels[first:last] = [level + by for level in self.levels[first:last]]
         for index in (last, first):
             if 0 < index < len(self.times) and self.levels[index] == self.levels[index - 1]:
                 del self.times[index], self.levels[index]
@@ -95,8 +114,8 @@ class Line:
         if end is None:
             if not self._lasting:
                 self._lasting = list(accumulate(reversed(self.levels), min))[::-1]
-            return self._lasting[index]
-        return min(self.levels[index : bisect_left(times, end, index + 1)])
+            return self._lasting[index] + self.offset
+        return min(self.levels[index : bisect_left(times, end, index + 1)]) + self.offset
 
     def first(self, need: int, *, since: Instant, length: Micros | None) -> Instant | None:
         """The first instant from which so much is free for so long."""
@@ -115,7 +134,7 @@ class Line:
         """What is free in a span, from its begin on."""
         if not self.fresh:
             self._read()
-        times, base = self.times, self.base
+        times, base = self.times, self.base + self.offset
         first, last = bisect_right(times, span[0]) - 1, bisect_left(times, span[1])
         return [span[0], *times[first + 1 : last]], [max(0, base + level) for level in self.levels[first:last]]
 
@@ -150,5 +169,5 @@ class Line:
                 level -= free
                 cut += taken[at] - free
             self.levels.append(level)
-        self._lasting = []
+        self._lasting, self.offset = [], 0
         self.fresh = True

@@ -1,8 +1,8 @@
 """Budget notices and exhaustion (SPEC 3): seen coming, announced once, and never polled for.
 
 For each envelope the next instant that matters is computed from its straight line: the window opens or ends, a share
-of the hours is used up, the hours run out, or one of the last two is ``budgetGrace`` away. A mark is announced once
-per account.
+of the hours is used up, the hours run out, or one of the last two is ``budgetGrace`` away. The same goes for the hours
+that it lends, and for those of the caps that bound it. A mark is announced once per account.
 
 An envelope that pays for more than it may is short. Time alone makes it so when hours or a window run out: it has been
 announced, and is due at that instant. An edit makes it so when a limit is lowered: that is announced then, and due
@@ -15,12 +15,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tenure.api.policy import Policy
-from tenure.engine.books import AnyLimit, Cap, Fund, Loans
-from tenure.engine.meters import reaches
+from tenure.engine.books import LENT, AnyLimit, Cap, Fund, Loans
+from tenure.engine.meters import Meter, reaches
 from tenure.engine.state import State
 from tenure.engine.turn import Turn
 from tenure.facts import Reason, Warned
-from tenure.units import FOREVER, HOUR, Instant, format_time, parse_duration
+from tenure.units import FOREVER, HOUR, GpuMicros, Instant, format_time, parse_duration
+
+_SPENT = "spent its hours"
 
 
 def arm(turn: Turn) -> None:
@@ -138,9 +140,7 @@ def _marks(fund: Fund, policy: Policy) -> Iterator[tuple[Instant, str]]:
         return
     grace = parse_duration(policy.budget_grace)
     ends = fund.exhausts()
-    for percent in policy.notices:
-        if fund.hours is not None and percent < 100:
-            yield reaches(fund.hours * percent // 100, fund.total), str(percent)
+    yield from _shares(fund.hours, policy, fund.total)
     soon = min(ends, fund.end)
     if soon < FOREVER:
         yield soon - grace, "soon"
@@ -148,13 +148,23 @@ def _marks(fund: Fund, policy: Policy) -> Iterator[tuple[Instant, str]]:
         yield ends, "exhausted"
     if fund.end < FOREVER:
         yield fund.end, "window"
+    for at, percent in _shares(fund.lending_hours, policy, fund.lent):
+        yield at, f"{LENT}{percent}"
     lent = fund.loans.exhausts()
     if lent < FOREVER:
-        yield lent - grace, "lending-soon"
+        yield lent - grace, f"{LENT}soon"
         yield lent, "lending"
 
 
+def _shares(limit: GpuMicros | None, policy: Policy, *meters: Meter) -> Iterator[tuple[Instant, str]]:
+    """When so many per cent of the hours are used up: of an envelope, of what it lends, of a cap."""
+    for percent in policy.notices:
+        if limit is not None and percent < 100:
+            yield reaches(limit * percent // 100, *meters), str(percent)
+
+
 def _cap_marks(cap: Cap, policy: Policy) -> Iterator[tuple[Instant, str]]:
+    yield from _shares(cap.hours, policy, *(fund.total for fund in cap.funds))
     ends = cap.exhausts()
     if ends < FOREVER:
         yield ends - parse_duration(policy.budget_grace), "soon"
@@ -162,9 +172,13 @@ def _cap_marks(cap: Cap, policy: Policy) -> Iterator[tuple[Instant, str]]:
 
 
 def _cap_reason(cap: Cap, mark: str) -> Reason:
+    limit = (cap.hours or 0) // HOUR
     if mark == "soon":
-        return Reason(code="ExhaustsSoon", data={"envelope": cap.label, "at": format_time(cap.exhausts())})
-    return Reason(code="Exhausted", data={"envelope": cap.label, "limit": (cap.hours or 0) // HOUR})
+        data = {"envelope": cap.label, "at": format_time(cap.exhausts()), "done": _SPENT}
+        return Reason(code="ExhaustsSoon", data=dict(data))
+    if mark == "exhausted":
+        return Reason(code="Exhausted", data={"envelope": cap.label, "limit": limit})
+    return Reason(code="HoursNotice", data={"envelope": cap.label, "percent": mark, "limit": limit})
 
 
 def _announce(turn: Turn, fund: Fund, mark: str) -> None:
@@ -176,16 +190,20 @@ def _announce(turn: Turn, fund: Fund, mark: str) -> None:
 def _reason(fund: Fund, mark: str) -> Reason:
     limit = 0 if fund.hours is None else fund.hours // HOUR
     if mark == "soon":
-        data = {"envelope": fund.label, "at": format_time(min(fund.exhausts(), fund.end))}
+        done = _SPENT if fund.exhausts() <= fund.end else "reached the end of its window"
+        data = {"envelope": fund.label, "at": format_time(min(fund.exhausts(), fund.end)), "done": done}
         return Reason(code="ExhaustsSoon", data=dict(data))
     if mark == "exhausted":
         return Reason(code="Exhausted", data={"envelope": fund.label, "limit": limit})
-    if mark == "lending-soon":
-        lent, at = (fund.lending_hours or 0) // HOUR, format_time(fund.loans.exhausts())
+    lent = (fund.lending_hours or 0) // HOUR
+    if mark == f"{LENT}soon":
+        at = format_time(fund.loans.exhausts())
         return Reason(code="LendingExhaustsSoon", data={"envelope": fund.label, "limit": lent, "at": at})
     if mark == "lending":
-        lent = (fund.lending_hours or 0) // HOUR
         return Reason(code="LendingExhausted", data={"envelope": fund.label, "limit": lent})
     if mark == "window":
         return Reason(code="WindowOver", data={"envelope": fund.label})
+    if mark.startswith(LENT):
+        percent = mark.removeprefix(LENT)
+        return Reason(code="LendingNotice", data={"envelope": fund.label, "percent": percent, "limit": lent})
     return Reason(code="HoursNotice", data={"envelope": fund.label, "percent": mark, "limit": limit})

@@ -3,18 +3,21 @@
 To search for the earliest start of a waiting run costs far more than to see that nothing changed that could move it. So
 whatever changes the known future otherwise than foreseen leaves a mark: a node or an envelope has more than it had, or
 less; and if a promise was changed, only those behind it are concerned. What was found of a run is kept with the number
-of marks that there were then (``Known``). Marks are no facts: without them everybody is planned again, with the same
-result.
+of marks that there had been (``Known``), so that those are found whom a mark may concern (``watch``). Marks are no
+facts: without them everybody is planned again, with the same result.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from tenure.engine.books import FundKey
 from tenure.engine.topology import Row
-from tenure.facts import Reservation, Slice
-from tenure.units import Instant
+from tenure.engine.watch import Known, Watch
+from tenure.facts import Lease, Reservation, Slice
+from tenure.units import FOREVER, Instant
 
 QueueKey = tuple[Instant, str, str]
 """(creation, namespace, name): the order in which waiting runs are considered."""
@@ -24,21 +27,20 @@ Rank = tuple[int, QueueKey]
 EVERYBODY: Rank = (-1, (0, "", ""))
 """Ahead of all ranks: what happens to a lease or a node concerns all who wait."""
 
-MARKS_MAX = 1_024
-"""So many marks are kept of a flavor; after that everybody is planned again."""
-
-
 HINDERED = ("NoCustodian", "DrawWaits", "EndsLate")
 """Reasons why a start that is due is not made yet."""
 
 
 class Mark(NamedTuple):
-    """A node or an envelope that has more than it had at some instant to come, or less; for those behind a rank."""
+    """A node or an envelope that has more than it had at some instant to come, or less; for those behind a rank, and
+    what is lost for those who start ``before`` it is there again."""
 
     node: str
     fund: FundKey | None
     gain: bool
     behind: Rank
+    before: Instant
+    number: int
 
 
 def claims(one: Reservation) -> bool:
@@ -56,40 +58,41 @@ def _behind(one: Reservation, order: QueueKey) -> Rank:
     return EVERYBODY if one.state == "Active" or one.confidence == "conservative" else (one.turn, order)
 
 
-class Known(NamedTuple):
-    """What was found when a promise was looked at: there is no earlier start, and this one can be kept."""
-
-    marks: int
-    """How many there were."""
-    nodes: frozenset[str]
-    """The nodes of its slice."""
-    funds: frozenset[FundKey]
-    """Envelopes that might pay for it."""
-    paid: Instant
-    """Before that the money does not suffice."""
-    rich: bool
-    """Whether money is nothing that keeps it from starting earlier, now or at any time until it ends."""
-
-
 class News:
     """Marks by flavor, and what is known of the promises of waiting runs."""
 
     def __init__(self) -> None:
-        self._marks: dict[str, list[Mark]] = {}
-        self._known: dict[str, Known] = {}
+        self._marks: dict[str, dict[tuple[str, FundKey | None, bool], Mark]] = {}
+        """Of each node and each envelope the last of each kind, the latest last; it says what those before it said."""
+        self._count = 0
+        self._watches: dict[str, Watch] = {}
+        self._flavors: dict[str, str] = {}
+        """Of each waiting run."""
         self._gains: dict[str, int] = {}
+        self._opening: list[tuple[str, Lease, Instant]] = []
+        """Leases that opened, and until when: unless a promise is carried out by that, they are to be marked."""
 
     def gains(self, flavor: str) -> int:
         """How often a node has gained something by what happened to it or on it."""
         return self._gains.get(flavor, 0)
 
-    def node(self, flavor: str, name: str, *, gain: bool, behind: Rank = EVERYBODY) -> None:
+    # -- what happens --
+
+    def node(
+        self, flavor: str, name: str, *, gain: bool, behind: Rank = EVERYBODY, before: Instant = FOREVER
+    ) -> None:  # fmt: skip
         if gain and behind == EVERYBODY:
             self._gains[flavor] = self.gains(flavor) + 1
-        self._add(flavor, Mark(name, None, gain, behind))
+        self._add(flavor, name, None, gain, behind, before)
 
-    def fund(self, flavor: str, key: FundKey, *, gain: bool, behind: Rank = EVERYBODY) -> None:
-        self._add(flavor, Mark("", key, gain, behind))
+    def fund(
+        self, flavor: str, key: FundKey, *, gain: bool, behind: Rank = EVERYBODY, before: Instant = FOREVER
+    ) -> None:  # fmt: skip
+        self._add(flavor, "", key, gain, behind, before)
+
+    def opened(self, flavor: str, lease: Lease, *, before: Instant) -> None:
+        """A lease opened, and ends then."""
+        self._opening.append((flavor, lease, before))
 
     def node_changed(self, row: Row, *, known: bool) -> None:
         """A node was put; ``known``: with the labels that it had."""
@@ -100,59 +103,168 @@ class News:
             self.node(row.site.flavor, row.name, gain=False)
 
     def promised(self, flavor: str, order: QueueKey, old: Reservation | None, new: Reservation) -> None:
-        """A promise was made, changed or given up; of one that is over nothing needs to be known."""
-        if not claims(new):
-            self.forget(new.run_key)
+        """A promise was made, changed or given up: what was known of it is to be found again.
+
+        A first promise is behind all others, and concerns none of them; nor does a start that is made just as promised.
+        """
+        self.forget(new.run_key)
+        if old is not None and new.state == "Released" and self._is_carried_out(old):
+            return
         same = old is not None and (old.state, old.plan, is_late(old)) == (new.state, new.plan, is_late(new))
         if same and claims(new):
             return
         for one, gain in ((old, True), (new, False)):
             if one is not None and claims(one):
                 behind = _behind(one, order)
+                if behind != EVERYBODY and (old is None or not claims(old)):
+                    continue
                 self._mark(flavor, one.plan, gain=gain, behind=behind)
                 if behind == EVERYBODY:  # who is to be cut for it will be gone afterwards, or will not
                     self._mark(flavor, one.plan, gain=not gain, behind=behind)
+
+    def _is_carried_out(self, one: Reservation) -> bool:
+        """Whether the leases that opened for a run take, from whom and until when, just what was set aside for it: then
+        nobody's future has changed, and they are forgotten."""
+        opened = [(lease, end) for _, lease, end in self._opening if lease.run_key == one.run_key]
+        nodes, paid = Counter[str](), Counter[tuple[str, str, str]]()
+        for lease, _ in opened:
+            nodes[lease.node] += len(lease.gpus)
+            paid[lease.budget, lease.envelope, lease.funding] += len(lease.gpus)
+        plan, segments = one.plan, Counter[tuple[str, str, str]]()
+        for part in plan.segments:
+            segments[part.budget, part.envelope, part.funding] += part.gpus
+        same = (
+            one.state == "Pending"
+            and one.confidence != "conservative"
+            and not is_late(one)
+            and all(
+                lease.role != "Borrowed" and (lease.start, end) == (plan.start, plan.until) for lease, end in opened
+            )
+            and nodes == {share.node: share.gpus for share in plan.shares}
+            and paid == segments
+        )
+        if same:
+            self._opening = [kept for kept in self._opening if kept[1].run_key != one.run_key]
+        return same
 
     def held_on(self, flavor: str, one: Reservation) -> None:
         """What is held for one who is late is held for longer."""
         self._mark(flavor, one.plan, gain=False, behind=EVERYBODY)
 
     def _mark(self, flavor: str, plan: Slice, *, gain: bool, behind: Rank) -> None:
+        before = FOREVER if gain or behind == EVERYBODY or plan.until is None else plan.until
         for share in plan.shares:
-            self.node(flavor, share.node, gain=gain, behind=behind)
+            self.node(flavor, share.node, gain=gain, behind=behind, before=before)
         for part in plan.segments:
-            self.fund(flavor, (part.budget, part.envelope), gain=gain, behind=behind)
+            self.fund(flavor, (part.budget, part.envelope), gain=gain, behind=behind, before=before)
 
     def everything(self) -> None:
         """Terms, labels or the policy changed: what was found says nothing any more."""
         self._marks.clear()
-        self._known.clear()
+        for watch in self._watches.values():
+            watch.forget_all()
+
+    def terms_changed(self, fund: FundKey) -> None:
+        """An envelope is not what it was: what was found of those whom it might pay says nothing any more."""
+        for watch in self._watches.values():
+            for run in list(watch.paid_by(fund)):
+                watch.forget(run)
+
+    def _mark_opened(self) -> None:
+        opening, self._opening = self._opening, []
+        for flavor, lease, before in opening:
+            self.node(flavor, lease.node, gain=False, before=before)
+            self.fund(flavor, (lease.budget, lease.envelope), gain=False, before=before)
+
+    def _add(
+        self, flavor: str, node: str, fund: FundKey | None, gain: bool, behind: Rank, before: Instant
+    ) -> None:  # fmt: skip
+        marks = self._marks.setdefault(flavor, {})
+        old = marks.pop((node, fund, gain), None)
+        if old is not None:
+            behind, before = min(behind, old.behind), max(before, old.before)
+        self._count += 1
+        marks[node, fund, gain] = Mark(node, fund, gain, behind, before, self._count)
+
+    # -- what is known --
+
+    def waits(self, run: str, flavor: str) -> None:
+        """A run waits for a flavor."""
+        self._flavors[run] = flavor
+        self._watches.setdefault(flavor, Watch()).unknown[run] = None
+
+    def gone(self, run: str) -> None:
+        """It waits no more."""
+        flavor = self._flavors.pop(run)
+        watch = self._watches[flavor]
+        watch.forget(run)
+        del watch.unknown[run]
+        if not watch.unknown and not watch.known:
+            del self._watches[flavor]
 
     def forget(self, run: str) -> None:
-        self._known.pop(run, None)
+        if run in self._flavors:
+            self._watches[self._flavors[run]].forget(run)
 
-    def found(self, run: str, flavor: str, known: Known) -> None:
-        self._known[run] = known._replace(marks=len(self._marks.get(flavor, ())))
+    def found(self, run: str, known: Known) -> None:
+        self._mark_opened()
+        self._watches[self._flavors[run]].found(run, known._replace(marks=self._count))
 
     def known(self, run: str) -> Known | None:
-        return self._known.get(run)
+        return self._watches[self._flavors[run]].known.get(run) if run in self._flavors else None
 
-    def since(self, flavor: str, known: Known) -> list[Mark]:
+    def since(self, flavor: str, known: Known) -> Iterator[Mark]:
         """What happened since something was found."""
-        return self._marks.get(flavor, [])[known.marks :]
+        self._mark_opened()
+        return self._after(flavor, known.marks)
 
-    def settled(self, flavor: str, runs: list[str]) -> None:
-        """All who wait for a flavor were looked at: what is known of them is known of now."""
-        if self._marks.get(flavor):
-            for run in runs:
-                known = self._known.get(run)
-                if known is not None:
-                    self._known[run] = known._replace(marks=0)
-            self._marks[flavor] = []
+    def woken(self, flavor: str, *, now: Instant, after: int) -> tuple[set[str], int]:
+        """Whom that may concern which happened after so many marks, or of whom nothing is known; and how many marks
+        there are by now."""
+        watch, some = self._watches.get(flavor), set[str]()
+        if watch is None:
+            return some, self._count
+        self._mark_opened()
+        if not after:
+            some.update(watch.unknown, watch.due(now))
+        gained, until = False, 0
+        lost: dict[str, int] = {}
+        spent: dict[FundKey, int] = {}
+        for mark in self._after(flavor, after):
+            if not mark.gain and mark.before < FOREVER:
+                until = max(until, mark.before)
+                if mark.fund is None:
+                    lost[mark.node] = mark.number
+                else:
+                    spent[mark.fund] = mark.number
+                    some.update(_unaware(watch, watch.paid_by_the_hour(mark.fund), mark))
+            elif mark.fund is not None:
+                some.update(_unaware(watch, watch.paid_by(mark.fund), mark))
+            elif not mark.gain:
+                some.update(_unaware(watch, watch.counting_on(mark.node), mark))
+            elif not gained:
+                some.update(_unaware(watch, watch.waiting_for_machines(), mark))
+                gained = True
+        some.update(watch.starting(before=until, nodes=lost, funds=spent))
+        return some, self._count
 
-    def _add(self, flavor: str, mark: Mark) -> None:
-        marks = self._marks.setdefault(flavor, [])
-        if len(marks) >= MARKS_MAX:
-            self.everything()
-            marks = self._marks.setdefault(flavor, [])
-        marks.append(mark)
+    def starting(self, flavor: str, *, before: Instant) -> list[str]:
+        """Who is to start before an instant; and those of whom nothing is known."""
+        watch = self._watches.get(flavor)
+        return [] if watch is None else [*watch.due(before - 1), *watch.unknown]
+
+    def _after(self, flavor: str, number: int) -> Iterator[Mark]:
+        for mark in reversed(self._marks.get(flavor, {}).values()):
+            if mark.number <= number:
+                return
+            yield mark
+
+    def settled(self, flavor: str) -> None:
+        """All who wait for a flavor and whom it may concern were looked at: what is known of them is known of now."""
+        self._mark_opened()
+        self._marks.pop(flavor, None)
+
+
+def _unaware(watch: Watch, runs: Iterable[str], mark: Mark) -> Iterator[str]:
+    """Those of whom nothing was found since."""
+    return (run for run in runs if watch.known[run].marks < mark.number)

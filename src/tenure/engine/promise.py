@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from tenure.engine.moved import cause
 from tenure.engine.names import object_uid
 from tenure.engine.reasons import sentence
 from tenure.engine.state import RunRow
@@ -90,7 +91,7 @@ def hold(turn: Turn, one: Reservation, slice_: Slice) -> Reservation:
     return held
 
 
-def hinder(turn: Turn, row: RunRow, reason: Reason, *, tell: bool = True) -> None:
+def hinder(turn: Turn, row: RunRow, reason: Reason) -> None:
     """The start is due, and something keeps it from being made: it is tried again when that is gone."""
     old = of(turn, row)
     assert old is not None, "what is due was promised"
@@ -98,7 +99,7 @@ def hinder(turn: Turn, row: RunRow, reason: Reason, *, tell: bool = True) -> Non
         turn.state.claim(old)
         return
     _put(turn, msgspec.structs.replace(old, reason=reason.code, message=sentence(reason)))
-    turn.note("ReservationBlocked" if tell else "StartMoved", f"Run/{row.key}", reason)
+    turn.note("Waiting", f"Run/{row.key}", reason)
 
 
 def release(turn: Turn, row: RunRow) -> None:
@@ -106,20 +107,22 @@ def release(turn: Turn, row: RunRow) -> None:
     old = of(turn, row)
     if old is None:
         return
-    reason = Reason(code="Released", data={"when": _punctual(turn.now, old.promise.start)})
+    reason = Reason(code="Released", data={"when": _punctual(turn.now, old)})
     turn.emit(Reserved(reservation=msgspec.structs.replace(
         old, state="Released", reason=reason.code, message=sentence(reason), released=turn.now,
         activated=turn.now if old.activated is None else old.activated)))  # fmt: skip
     turn.note("Released", f"Run/{row.key}", reason)
 
 
-def _punctual(now: Instant, promised: Instant | None) -> str:
+def _punctual(now: Instant, one: Reservation) -> str:
+    """How a start compares to what was promised: first, or, if there was nothing to promise at first, last."""
+    promised, which = (one.promise.start, "first") if one.promise.start is not None else (one.plan.start, "last")
     if promised is None:
-        return "without a start having been promised"
+        return "as soon as it could: no start was promised"
     late = (now - promised) // SECOND * SECOND
     if not late:
         return "as promised"
-    return f"{format_duration(abs(late))} {'after' if late > 0 else 'before'} the start promised first"
+    return f"{format_duration(abs(late))} {'after' if late > 0 else 'before'} the start promised {which}"
 
 
 def cancel(turn: Turn, row: RunRow, reason: Reason) -> None:
@@ -158,29 +161,8 @@ def _moved(turn: Turn, row: RunRow, old: Reservation, start: Instant, why: str) 
     if before is None or start < before:
         turn.note("StartMoved", f"Run/{row.key}", Reason(code="MovedEarlier", data=data))
     else:
-        why = why or _cause(turn, old)
+        why = why or cause(turn.state, old, now=turn.now)
         turn.note("StartMoved", f"Run/{row.key}", Reason(code="MovedLater", data=data | {"why": why}))
-
-
-def _cause(turn: Turn, old: Reservation) -> str:
-    """What became of the plan that stood: its nodes, what is still on them, or the money; else others go first."""
-    state, now = turn.state, turn.now
-    for share in old.plan.shares:
-        row = state.topology.rows.get(share.node)
-        if row is None or not row.open:
-            return f"node {share.node} takes no work now"
-        for lease in state.leases_on(share.node):
-            if lease.until is not None and lease.until <= now and lease.run_key != old.run_key:
-                return f"{lease.run_key} overstays the end it declared"
-            if lease.start > old.made and lease.key in state.leases and lease.reason == "Swap":
-                return f"{lease.run_key} moved to {share.node} when its node failed"
-    for one in old.plan.segments:
-        fund = state.books.funds[one.budget, one.envelope]
-        if fund.terms is None or not fund.open_at(max(now, old.plan.start or now)):
-            return f"{fund.label} cannot pay any more"
-        if fund.concurrency < one.gpus:
-            return f"{fund.label} allows {fund.concurrency} GPUs now"
-    return "runs that were promised a start earlier are planned otherwise now"
 
 
 def _new(turn: Turn, row: RunRow, slice_: Slice) -> Reservation:

@@ -9,7 +9,7 @@ Lower precedence is more decisive: when several reasons apply, the headline is t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
@@ -23,6 +23,11 @@ class Rule(Struct, frozen=True):
     template: str
     remedy: str
 
+    @property
+    def pattern(self) -> str:
+        """The sentence with ``{names}`` where its numbers go."""
+        return self.template.format_map(_Names())
+
 
 def _rules(*rows: tuple[str, bool, str, str]) -> dict[str, Rule]:
     return {code: Rule(code, rank, helps, text, remedy) for rank, (code, helps, text, remedy) in enumerate(rows)}
@@ -31,37 +36,39 @@ def _rules(*rows: tuple[str, bool, str, str]) -> dict[str, Rule]:
 RULES: dict[str, Rule] = _rules(
     # Cover: who pays (SPEC 4), in the order of the headline.
     ("InvalidRequest", False, "The request is not valid: {problem}.", "Correct the Run and submit it again."),
-    ("BorrowLimit", True, "The run may borrow {limit} GPUs and holds {held}; {asked} more were needed: {short} too many.",
+    ("BorrowLimit", True, "The run may borrow {limit:GPU} and has borrowed {held}; {asked:more were} needed: {short} too many.",
      "Raise funding.maxBorrowGPUs, or wait for money of the owner's own."),
-    ("AggregateCapExceeded", True, "The cap {envelope} has room for {room} GPUs of this claim; {asked} were asked: {short} too many.",
+    ("AggregateCapExceeded", True, "The cap {envelope} has room for {room:GPU} of this claim; {asked:were} asked: {short} too many.",
      "Wait for other work under the cap to end, or ask its budget owner to raise it."),
-    ("IntegralCapExceeded", True, "{envelope} has {hours} GPU-hours left, enough for {room} GPUs for {period}; {asked} were asked: {short} too many.",
+    ("IntegralCapExceeded", True, "{envelope} has {hours:GPU-hour} left, enough for {room:GPU} for {period}; {asked:were} asked: {short} too many.",
      "Declare a shorter expectedDuration, ask for fewer GPUs, or ask the budget owner for hours."),
-    ("LendingCapExceeded", True, "{envelope} may lend {room} more GPUs for this claim; {asked} were asked: {short} too many.",
+    ("LendingCapExceeded", True, "{envelope} may lend {room:more GPU} for this claim; {asked:were} asked: {short} too many.",
      "Wait for other borrowers to finish, or name another sponsor."),
-    ("ConcurrencyCapExceeded", True, "{envelope} allows {limit:GPU} at once; {used} are in use and {asked} were asked: {short} too many.",
+    ("ConcurrencyCapExceeded", True, "{envelope} allows {limit:GPU} at once; {used:are} in use and {asked:were} asked: {short} too many.",
      "Wait for work paid by this envelope to end, or borrow from a sponsor."),
     ("ACLDenied", False, "{envelope} does not lend to {owner}.", "Ask its budget owner to add you to lending.to."),
     ("SharingOptOut", False, "{envelope} does not share with its family.", "List its owner as a sponsor, if it lends to you."),
     ("WindowClosed", True, "{envelope} is open {window}, which does not cover {needed}.",
      "Wait for the window to open, or declare an expectedDuration that ends inside it."),
-    ("NoEnvelope", False, "No envelope can pay for {asked} {flavor} GPUs of {owner} here.",
+    ("NoEnvelope", False, "No envelope can pay for {asked} {flavor} {asked:=GPU} of {owner} here.",
      "Ask a budget owner for an envelope of this flavor whose selector matches the place, or sponsors to borrow from."),
     # Pack: where it runs (SPEC 5).
     ("NoNodes", False, "No node has {flavor} GPUs where this run may go.", "Check gpuType and locality.selector against `kubectl runs nodes`."),
-    ("TooLarge", False, "Even an empty fleet could not hold {shape}: {where} came closest, with room for {room}.",
+    ("TooLarge", False, "Even an empty fleet could not hold {shape}: {where} came closest, with room for {room:GPU}.",
      "Ask for fewer GPUs, smaller groups, or allow more domains."),
     ("PayersApart", False, "There is room for {shape}, but nowhere may the same envelopes pay for all of a group.",
      "Use smaller groups, or ask for an envelope whose selector covers the whole domain."),
-    ("NoCapacity", True, "{where} has {free} free GPUs of the {need} that are needed.", "Wait for running work to end."),
-    ("Fragmented", True, "{where} has {free} free GPUs for the {need} needed, but not in {shape}: the largest hole is {largest}.",
+    ("NoCapacity", True, "{where} has {free:free GPU} of the {need} that {need:=are} needed.", "Wait for running work to end."),
+    ("Fragmented", True, "{where} has {free:free GPU} for the {need} needed, but not as {shape}: a domain has room for at most {largest:GPU} of that.",
      "Wait, or use smaller groups or pods."),
-    ("SpreadForbidden", True, "No single domain holds all {need} GPUs; {where} came closest with {largest} free.",
+    ("SpreadForbidden", True, "No single domain has room for {need:GPU}; {where} came closest with {largest} free.",
      "Wait, or set locality.allowCrossGroupSpread."),
     ("Protected", True, "There is room now, but to start would delay {run}, which is reserved for {at}.",
      "Declare an expectedDuration that ends before then, or wait for its own reservation."),
+    ("NoMoneyInSight", True, "Nobody can pay for {short:GPU} of this run, now or at any time that is known: others hold the money, or were promised it before.",
+     "Ask a budget owner for money, or name a sponsor who lends."),
     ("NoStartInSight", True, "Nothing that is known to end frees enough, and to cut others would not make it fit.", "Wait for running work to end, or for machines to come back."),
-    ("CutsNobody", True, "Nothing that is known to end frees enough, and this run has nobody cut: it was cut itself, or is opportunistic.",
+    ("CutsNobody", True, "Nothing that is known to end frees enough, and nobody is cut for this run: it was cut itself, or is opportunistic.",
      "Wait for running work to end."),
     # The life of a run (SPEC 6, 9).
     ("Backoff", True, "The last start failed; the next try is at {at}.", "Look at `kubectl runs logs`."),
@@ -74,11 +81,11 @@ RULES: dict[str, Rule] = _rules(
     ("ShrunkByOwner", False, "Shrunk to {width:GPU}, as desired.", ""),
     ("ShrunkByFailure", False, "Node {node} failed and nothing could take over: {groups:group} given up.", "It grows again when machines and money allow."),
     ("ReclaimedBySpare", True, "The spare on {node} that it ran on was needed.", "Opportunistic work gives way at once; ask for onPreemption: Requeue."),
-    ("SpareDropped", False, "{gpus:GPU} of spare on {node} given up for {subject}.", "Spares are topped up again when capacity returns."),
-    ("ShrunkByResolver", False, "Shrunk by resolver: {groups:group} ({gpus:GPU}) given up for {subject}.", "It grows again when machines and money allow."),
-    ("CutOverstayed", True, "It started ahead of older runs and was to be over by {until}: {subject} needs its place.",
+    ("SpareDropped", False, "{gpus:GPU} of spare on {node} given up {subject:for}.", "Spares are topped up again when capacity returns."),
+    ("ShrunkByResolver", False, "Shrunk by resolver: {groups:group} ({gpus:GPU}) given up {subject:for}.", "It grows again when machines and money allow."),
+    ("CutOverstayed", True, "It started ahead of older runs and was to be over by {until}: it gave way {subject:for}.",
      "Declare an expectedDuration that lasts; ask for onPreemption: Requeue to be queued again."),
-    ("CutByLottery", True, "Drawn by lot to make room for {subject}; the seed is {seed}.",
+    ("CutByLottery", True, "Drawn by lot {subject:to make room for}; the seed is {seed}.",
      "`kubectl runs verify` checks the draw; ask for onPreemption: Requeue to be queued again."),
     ("CheckpointExpired", False, "The run could not be placed again within its checkpoint window of {window}.", "Submit it again."),
     ("Canceled", False, "The run was deleted.", ""),
@@ -112,44 +119,109 @@ RULES: dict[str, Rule] = _rules(
     # Nodes (SPEC 5).
     ("MissingLabel", False, "Node {node} has GPUs but lacks the label {label}: it takes no work.", "Label the node."),
     ("BadCount", False, "Node {node} offers {count} GPUs, which is no count: it takes no work.", "Repair the node's device plugin."),
-    ("Overcommitted", False, "Node {node} offers {count} GPUs, and leases hold ordinals beyond them.", "Repair the node, or cancel what runs on it."),
+    ("Overcommitted", False, "Node {node} offers {count:GPU}, and leases hold ordinals beyond them.", "Repair the node, or cancel what runs on it."),
     # Budgets (SPEC 3).
     ("OverBudget", False, "{envelope} pays for {used:GPU} and allows {limit}.",
      "Raise the limit, or let the work end."),
     ("Lowered", False, "{envelope} pays for {used:GPU} and now allows {limit}: what is too much gives way at {at}.",
      "Raise the limit before then, or let the work end."),
-    ("HandedOver", False, "{gpus:GPU} that {envelope} can no longer pay for are paid by {payers} from now on.", ""),
-    ("HoursNotice", False, "{envelope} has used {percent} % of its {limit} GPU-hours.", "See `kubectl runs budgets usage`."),
-    ("ExhaustsSoon", False, "{envelope} will have spent its hours, or reached the end of its window, at {at}.", "Ask for hours, or let the work end."),
-    ("Exhausted", False, "{envelope} has spent its {limit} GPU-hours: it admits nothing more.", "Ask the budget owner for hours."),
-    ("LendingExhaustsSoon", False, "{envelope} will have lent its {limit} GPU-hours at {at}: what it lends ends then.", "Raise lending.maxGPUHours, or name another sponsor."),
-    ("LendingExhausted", False, "{envelope} has lent its {limit} GPU-hours: it lends nothing more, and what it has lent ends.", "Name another sponsor."),
+    ("HandedOver", False, "{gpus:GPU} that {envelope} can no longer pay for {gpus:=are} paid by {payers} from now on.", ""),
+    ("HoursNotice", False, "{envelope} has used {percent} % of its {limit:GPU-hour}.", "See `kubectl runs budgets usage`."),
+    ("ExhaustsSoon", False, "{envelope} will have {done} at {at}.", "Ask for hours, or let the work end."),
+    ("Exhausted", False, "{envelope} has spent its {limit:GPU-hour}: it admits nothing more.", "Ask the budget owner for hours."),
+    ("LendingNotice", False, "{envelope} has lent {percent} % of the {limit:GPU-hour} that it may lend.", "See `kubectl runs budgets lent`."),
+    ("LendingExhaustsSoon", False, "{envelope} will have lent its {limit:GPU-hour} at {at}: what it lends ends then.", "Raise lending.maxGPUHours, or name another sponsor."),
+    ("LendingExhausted", False, "{envelope} has lent its {limit:GPU-hour}: it lends nothing more, and what it has lent ends.", "Name another sponsor."),
     ("WindowOver", False, "The window of {envelope} is over: it admits nothing more.", "Ask the budget owner for a new window."),
 )  # fmt: skip
 
 
+CAUSES: dict[str, str] = {
+    "node-closed": "node {node} takes no work now",
+    "leaving": "{run} was told to leave {node} and has not left yet",
+    "overstays": "{run} overstays the end it declared",
+    "swapped": "{run} moved to {node} when its node failed",
+    "ends-later": "{run} on {node} started later than it was to, and ends at {at}",
+    "starting": "{run} on {node} is still being started, and cannot give way yet",
+    "went-first": "{run}, which went first, has {node} now",
+    "unpaid": "{envelope} cannot pay any more",
+    "lowered": "{envelope} allows {limit:GPU} now",
+    "too-young": "who would give way has not run for long enough yet",
+    "drawn-too-little": "the draw freed too little",
+    "others-first": "runs that were promised a start earlier are planned otherwise now",
+}
+"""Why a start moved later: the last words of ``MovedLater``."""
+
+_SINGULAR = {"are": "is", "were": "was"}
+
+
 class _Word:
-    """A value in a sentence; ``{nodes:node}`` counts: 1 node, 2 nodes."""
+    """A value in a sentence. What stands after a colon is counted by it, ``{nodes:node}``: 1 node, 2 nodes, and
+    ``{asked:were}``: 1 was, 2 were; with ``=`` the number itself is left out."""
 
     def __init__(self, value: object) -> None:
         self.value = value
 
-    def __format__(self, noun: str) -> str:
-        if not noun:
+    def __format__(self, words: str) -> str:
+        if not words:
             return str(self.value)
-        return f"{self.value} {noun}" + ("" if self.value == 1 else "s")
+        *before, last = words.removeprefix("=").split()
+        if self.value == 1:
+            last = _SINGULAR.get(last, last)
+        elif last not in _SINGULAR:
+            last += "s"
+        return " ".join([*([] if words[0] == "=" else [str(self.value)]), *before, last])
+
+
+class _Subject(_Word):
+    """For whom others give way: a reservation, or a budget that is short of money. ``{subject:for}`` is put in the words
+    that suit it."""
+
+    def __format__(self, words: str) -> str:
+        name = str(self.value)
+        if not words or not name.startswith("Budget/"):
+            return " ".join(part for part in (words, name) if part)
+        whom = "all that is lent" if name.endswith("/lending") else "all its runs"
+        return f"because {name} can no longer pay for {whom}"
+
+
+def for_whom(subject: str) -> str:
+    """For whom, or why, others gave way.
+
+    >>> for_whom("Reservation/rai/train-1"), for_whom("Budget/rai/west")
+    ('for Reservation/rai/train-1', 'because Budget/rai/west can no longer pay for all its runs')
+    """
+    return format(_Subject(subject), "for")
 
 
 class _Words(dict[str, _Word]):
     """A sentence with a number missing is still a sentence."""
 
+    def __init__(self, data: Mapping[str, object]) -> None:
+        super().__init__((key, _Subject(value) if key == "subject" else _Word(value)) for key, value in data.items())
+
     def __missing__(self, key: str) -> _Word:
         return _Word("?")
 
 
+class _Names(dict[str, _Word]):
+    """A sentence with the names of what is to be filled in."""
+
+    def __missing__(self, key: str) -> _Word:
+        return _Subject(f"{{{key}}}") if key == "subject" else _Word(f"{{{key}}}")
+
+
+def because(cause: str, **data: int | str) -> str:
+    """Why a start moved later, in words.
+
+    >>> because("went-first", run="rai/train", node="a-1")
+    'rai/train, which went first, has a-1 now'
+    """
+    return CAUSES[cause].format_map(_Words(data))
+
+
 def sentence(reason: Reason) -> str:
-    words = _Words((key, _Word(value)) for key, value in reason.data.items())
-    return RULES[reason.code].template.format_map(words)
+    return RULES[reason.code].template.format_map(_Words(reason.data))
 
 
 def remedy(reason: Reason, *, never: bool = False) -> str:
@@ -160,6 +232,11 @@ def remedy(reason: Reason, *, never: bool = False) -> str:
         if never and rule.waiting_helps
         else rule.remedy
     )
+
+
+def is_money(reason: Reason) -> bool:
+    """Whether somebody lacks money: one of the denials of SPEC 4."""
+    return RULES[reason.code].precedence <= RULES["NoEnvelope"].precedence
 
 
 def headline(reasons: Iterable[Reason]) -> Reason | None:
@@ -180,11 +257,13 @@ def reasons_page() -> str:
         "# Reasons",
         "",
         "Every reason that a condition, an event or `kubectl runs explain` can give, the most decisive first. Words in braces are",
-        "filled with numbers. *Waiting helps* says whether the run may start by itself later.",
+        "filled with names and numbers. *Waiting helps* says whether the run may start by itself later.",
         "",
     ]
     for rule in RULES.values():
-        lines += [f"## {rule.code}", "", rule.template, ""]
+        lines += [f"## {rule.code}", "", rule.pattern, ""]
+        if rule.code == "MovedLater":
+            lines += ["Why is one of:", "", *(f"- {text.format_map(_Names())}" for text in CAUSES.values()), ""]
         helps = "Waiting helps." if rule.waiting_helps else ""
         lines += [" ".join(text for text in (helps, rule.remedy) if text), ""] if helps or rule.remedy else []
     return "\n".join(lines)

@@ -12,7 +12,7 @@ from tenure.api.run import Run
 from tenure.engine.bind import Counters
 from tenure.engine.demand import compile_demand
 from tenure.engine.meters import Meter
-from tenure.engine.news import QueueKey, is_late
+from tenure.engine.news import News, QueueKey, is_late
 from tenure.facts import Lease, Life, Pod, PodPhase, Reservation, Slice
 from tenure.units import FOREVER, HOUR, MINUTE, SECOND, Instant, Micros, parse_time
 
@@ -71,15 +71,19 @@ class RunRow:
 class Queue:
     """Waiting runs by flavor, oldest first, and by owner."""
 
-    def __init__(self) -> None:
+    def __init__(self, news: News) -> None:
+        """``news``: is told who waits."""
+        self._news = news
         self._rows: dict[str, list[QueueKey]] = {}
         self._owners: dict[tuple[str, str], list[QueueKey]] = {}
 
     def add(self, row: RunRow) -> None:
+        self._news.waits(row.key, row.demand.flavor)
         insort(self._rows.setdefault(row.demand.flavor, []), row.order)
         insort(self._owners.setdefault((row.demand.flavor, row.demand.owner), []), row.order)
 
     def remove(self, row: RunRow) -> None:
+        self._news.gone(row.key)
         _discard(self._rows, row.demand.flavor, row.order)
         _discard(self._owners, (row.demand.flavor, row.demand.owner), row.order)
 

@@ -9,21 +9,28 @@ doubt is searched for anew; this never decides anything but that a search would 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Protocol
+
+from tenure.engine.books import Fund
 from tenure.engine.cover import Candidate, Purse
 from tenure.engine.forecast import Search
 from tenure.engine.future import Ahead
 from tenure.engine.levels import Profile
 from tenure.engine.lines import Line
-from tenure.engine.news import Known, Rank, claims
+from tenure.engine.news import Rank, claims
 from tenure.engine.plan import place_of
 from tenure.engine.rooms import INSTANT
 from tenure.engine.rows import is_held
 from tenure.engine.state import HINDERED, RunRow, State
 from tenure.engine.topology import matches
+from tenure.engine.watch import Known
 from tenure.facts import Reservation, Segment, Slice
-from tenure.units import Instant, parse_duration
+from tenure.units import FOREVER, Instant, parse_duration
 
 NOWHERE = Slice()
+FEW = 128
+"""As long as less than one in so many was asked about, it is not worth while to look at all that is promised."""
 NODES_MAX = 16
 """If more nodes than that have gained something, a search is as quick as to look at each."""
 
@@ -50,22 +57,43 @@ def found(state: State, row: RunRow, search: Search, paid: Instant) -> None:
     start = one.plan.start or 0
     rich = paid <= search.now and search.rich(start)
     nodes = frozenset(share.node for share in one.plan.shares)
-    state.news.found(row.key, row.demand.flavor,
-                     Known(0, nodes, search.funds(), search.now if state.horizon.overdue else paid, rich))  # fmt: skip
+    paid = search.now if state.horizon.overdue else paid
+    funds = search.funds()
+    hours = any(map(_bounds_hours, (state.books.funds[key] for key in funds)))
+    state.news.found(row.key, Known(0, start, nodes, funds, paid, rich, hours))
+
+
+def _bounds_hours(fund: Fund) -> bool:
+    return any(hours is not None for hours in (fund.hours, fund.lending_hours, *(cap.hours for cap in fund.caps)))
+
+
+class Later(Protocol):
+    """The claims of runs that are yet to be considered."""
+
+    def promised(self) -> list[tuple[Rank, str]]:
+        """Whose claims are laid, and are behind one another."""
+
+    def is_last(self, row: RunRow) -> bool:
+        """Whether nothing is laid of what a run stands before."""
 
 
 class Fleetwide:
     """GPUs of a flavor that will be free anywhere, as each waiting run sees them: behind those that were promised a
     start before it. Never less than there will be."""
 
-    def __init__(self, state: State, flavor: str, promised: list[tuple[Rank, str]]) -> None:
-        """``promised``: whose claims are laid, and are behind one another."""
-        self._state, self._flavor, self._promised = state, flavor, promised
+    def __init__(self, state: State, flavor: str, later: Later) -> None:
+        self._state, self._flavor, self._later = state, flavor, later
+        self._promised: list[tuple[Rank, str]] = []
         self._news = -1
+        self._asked = 0
+
+    def is_last(self, row: RunRow) -> bool:
+        """Whether nothing is laid of what a run stands before."""
+        return self._later.is_last(row)
 
     def _read(self) -> None:
         state, horizon = self._state, self._state.horizon
-        self._news = state.news.gains(self._flavor)
+        self._news, self._promised = state.news.gains(self._flavor), self._later.promised()[:]
         self._free = Profile()
         for place in horizon.places(self._flavor):
             for at, step in horizon.view(place, INSTANT, 1).sums.total.steps():
@@ -79,7 +107,38 @@ class Fleetwide:
                 self._known[key] = (state.reservations.get(key), claim.plan)
                 self._add(claim.plan, 1)
 
-    def behind(self, rank: Rank) -> Profile:
+    def holds(self, row: RunRow, rank: Rank, *, since: Instant, before: Instant) -> bool:
+        """Whether there will be enough for a run behind those of a lower rank, for the whole time, from some instant
+        before another one. For a few runs it is enough to look at what is to happen until then."""
+        self._asked += 1
+        length, gpus = row.demand.duration, row.demand.shape(row.demand.widths[-1]).gpus
+        few = self._asked * FEW < self._state.queue.count(self._flavor)
+        free = self._until(rank, since, before + length) if few and length is not None else self._behind(rank)
+        first = free.first(gpus, start=since, length=length)
+        return first is not None and first < before
+
+    def _until(self, rank: Rank, since: Instant, end: Instant) -> Profile:
+        """The same for a span; of what comes after it says nothing."""
+        state, horizon = self._state, self._state.horizon
+        free = Profile()
+        for place in horizon.places(self._flavor):
+            level = 0
+            for at, now in horizon.view(place, INSTANT, 1).sums.total.part(since, end):
+                free.add(at, now - level)
+                level = now
+        free.add(since, sum(map(horizon.gpus, horizon.overdue)))
+        for key in state.news.starting(self._flavor, before=end):
+            claim, one = horizon.claims.get(key), state.reservations.get(key)
+            if claim is None or one is None or is_held(one, state.draws):
+                continue
+            if state.rank(state.runs[key]) >= rank:
+                gpus = sum(share.gpus for share in claim.plan.shares)
+                free.add(max(since, claim.plan.start or 0), gpus)
+                if claim.plan.until is not None:
+                    free.add(max(since, claim.plan.until), -gpus)
+        return free
+
+    def _behind(self, rank: Rank) -> Profile:
         """What is free behind those of a lower rank."""
         if self._news != self._state.news.gains(self._flavor):
             self._read()  # for the first time, or because somebody was cut, or left
@@ -105,34 +164,31 @@ class Fleetwide:
                 self._free.add(plan.until, -gpus)
 
 
-def concerned(
-    state: State, row: RunRow, fleetwide: Fleetwide, *, now: Instant, since: Instant, last: bool
-) -> bool:  # fmt: skip
+def concerned(state: State, row: RunRow, fleetwide: Fleetwide, *, now: Instant, since: Instant) -> bool:
     """Whether something happened that may concern the promise of a run, so that it has to be looked at.
 
-    ``since``: it is known that it cannot start before. ``last``: nothing is laid of what it stands before.
+    ``since``: it is known that it cannot start before.
     """
     one, known = state.reservations.get(row.key), state.news.known(row.key)
     if known is None or one is None or one.plan.start is None or not may_stand(row, one, now=now):
         return True
-    marks = state.news.since(row.demand.flavor, known)
-    if not marks:
-        return False
     rank = state.rank(row)
     gained, lost, spent = set(), set(), False
-    for node, fund, gain, behind in marks:
-        if behind >= rank:
+    for mark in state.news.since(row.demand.flavor, known):
+        if mark.behind >= rank:
             continue
-        if fund is None:
-            if gain:
-                gained.add(node)
-            elif node in known.nodes:
-                lost.add(node)
-        elif fund in known.funds:
-            if gain and not known.rich:
+        if mark.fund is None:
+            if mark.gain:
+                gained.add(mark.node)
+            elif mark.node in known.nodes and known.start < mark.before:
+                lost.add(mark.node)
+        elif mark.fund in known.funds:
+            if mark.gain and not known.rich:
                 return True
-            spent = spent or not gain
-    behind_it = _Behind(state, row, now, last=last)
+            spent = spent or (not mark.gain and (known.hours or known.start < mark.before))
+    if not (gained or lost or spent):
+        return False
+    behind_it = _Behind(state, row, now, fleetwide.is_last)
     if spent and not all(behind_it.pays(part, one) for part in one.plan.segments):  # they may share a cap
         return True
     if any(not behind_it.keeps(share.node, share.gpus, one) for share in one.plan.shares if share.node in lost):
@@ -140,9 +196,7 @@ def concerned(
     since = max(now, since, known.paid)
     if since >= one.plan.start or not gained:
         return False
-    gpus = row.demand.shape(row.demand.widths[-1]).gpus
-    first = fleetwide.behind(rank).first(gpus, start=since, length=row.demand.duration)
-    if first is None or first >= one.plan.start:
+    if not fleetwide.holds(row, rank, since=since, before=one.plan.start):
         return False
     return len(gained) > NODES_MAX or any(behind_it.holds(node, since, one.plan.start) for node in sorted(gained))
 
@@ -150,16 +204,18 @@ def concerned(
 class _Behind:
     """The known future as one run sees it: behind those that were promised a start before it."""
 
-    def __init__(self, state: State, row: RunRow, now: Instant, *, last: bool) -> None:
+    def __init__(self, state: State, row: RunRow, now: Instant, is_last: Callable[[RunRow], bool]) -> None:
         self._state, self._row, self._now = state, row, now
-        self._as_laid = last and not state.horizon.overdue
+        self._is_last = is_last
         self._rank = state.rank(row)
         self._shape = row.demand.shape(row.demand.widths[-1])
         self._place = place_of(row.demand.selector, state.policy)
 
-    def _line(self, node: str) -> Line:
+    def _line(self, node: str, before: Instant) -> Line:
+        """A node, as far as it will be looked at."""
         horizon = self._state.horizon
-        return horizon.line(node) if self._as_laid else horizon.among(node, self._counts)
+        as_laid = not horizon.overdue and self._is_last(self._row)
+        return horizon.line(node) if as_laid else horizon.among(node, self._counts, before=before)
 
     def _counts(self, run: str) -> bool:
         state = self._state
@@ -176,20 +232,39 @@ class _Behind:
             return False
         if not matches(finer, row.labels):
             return False
-        line = self._line(node)
-        first = line.first(self._shape.pod, since=since, length=self._row.demand.duration)
+        length = self._row.demand.duration
+        line = self._line(node, FOREVER if length is None else before + length)
+        first = line.first(self._shape.pod, since=since, length=length)
         return first is not None and first < before
 
+    @property
+    def _is_laid(self) -> bool:
+        """Whether what it is promised is laid, and so all that was promised before."""
+        return self._row.key in self._state.horizon.claims
+
     def keeps(self, node: str, gpus: int, one: Reservation) -> bool:
-        """Whether a node will still have what it is to give."""
-        row = self._state.topology.rows.get(node)
-        line = self._line(node)
-        return row is not None and row.open and line.base + line.low(one.plan.start or 0, one.plan.until) >= gpus
+        """Whether a node will still have what it is to give: it does if it has enough for all, whoever was promised it
+        later included."""
+        row, start, until = self._state.topology.rows.get(node), one.plan.start or 0, one.plan.until
+        if row is None or not row.open:
+            return False
+        line = self._state.horizon.line(node)
+        if self._is_laid and line.base + line.low(start, until) >= 0:
+            return True
+        line = self._line(node, FOREVER if until is None else until)
+        return line.base + line.low(start, until) >= gpus
 
     def pays(self, part: Segment, one: Reservation) -> bool:
         """Whether an envelope has so much to spare, beside all that is promised, that it can pay as planned."""
         state, start = self._state, one.plan.start or 0
         fund = state.books.funds[part.budget, part.envelope]
+        simple = part.funding != "borrowed" and not fund.caps and not _bounds_hours(fund)
+        if (
+            simple
+            and self._is_laid
+            and fund.concurrency >= -state.horizon.money[fund.key].total.low(start, one.plan.until)
+        ):
+            return True  # also for all who were promised something later
         ahead = Ahead(state.horizon, now=self._now, at=start, length=None, since=self._now)
         lookahead = parse_duration(state.policy.lookahead)
         purse = Purse(self._row.demand, now=start, lookahead=lookahead, borrowed=0, ahead=ahead)

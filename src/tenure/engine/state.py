@@ -96,7 +96,8 @@ class State:
         """Of the same, the number that was used last: also by a draw that came to nothing."""
         self.books = Books()
         self.family = Family()
-        self.queue = Queue()
+        self.news = News()
+        self.queue = Queue(self.news)
         self.takers: dict[str, set[str]] = {}
         """By flavor, running runs that may grow, or have spares."""
         self.agenda = Agenda()
@@ -106,7 +107,6 @@ class State:
         self.policy_known = False
         """True once a policy was recorded; the defaults count from then on like any other."""
         self.topology = Topology(self.policy)
-        self.news = News()
         self.horizon = Horizon(self.topology, self.news)
 
     @property
@@ -327,8 +327,10 @@ class State:
 
     def _warned(self, fact: Warned, at: Instant) -> None:
         fund = self.books.warned(fact, at=at)
-        self.news.everything()
-        if fund is not None:
+        if fund is None:
+            self.news.everything()
+        else:
+            self.news.terms_changed(fund.key)
             self.agenda.rearm(fund)
 
     # -- reservations and draws --

@@ -22,6 +22,7 @@ from tenure.kube.errors import ApiError
 from tenure.kube.intake import Cache
 from tenure.kube.marks import UID
 from tenure.kube.resources import LEASES, RESERVATIONS, Resource
+from tenure.kube.said import Said
 from tenure.units import Instant
 
 Object = dict[str, Any]
@@ -42,8 +43,8 @@ class Differs(Exception):
 class Books:
     """What is wanted of Lease and Reservation objects."""
 
-    def __init__(self, client: Client, desk: Desk, caches: Mapping[str, Cache], *, fleet: str) -> None:
-        self._client, self._desk, self._caches, self._fleet = client, desk, caches, fleet
+    def __init__(self, client: Client, desk: Desk, caches: Mapping[str, Cache], *, fleet: str, said: Said) -> None:
+        self._client, self._desk, self._caches, self._fleet, self._said = client, desk, caches, fleet, said
         self._open: dict[str, Lease] = {}
         self._recent: dict[str, Leased] = {}
         """Closed leases whose end is not written yet."""
@@ -159,10 +160,12 @@ class Books:
                 return
             status = item.get("status") or {}
             if not shown.same(status, wanted["status"]) or shown.is_off(status, wanted["status"]):
+                self._said.check(item, wanted["status"])
                 change = [{"op": "add", "path": "/status", "value": wanted["status"]}]
                 await self._client.patch(
                     RESERVATIONS, meta["name"], change, meta["namespace"], kind="json", subresource="status"
                 )
+                self._said.note(item, wanted["status"])
 
         self._desk.put(f"Reservation/{key}", write, rank=WAITING)
 

@@ -22,6 +22,9 @@ from tenure.kube.resources import ELECTION_LEASES, SYSTEM_NAMESPACE
 from tenure.kube.shown import micro_time
 from tenure.units import Instant
 
+_LOOKS_MAX = 3
+"""How often a leader whose renewal meets a conflict looks who holds the record, before it takes that for trouble."""
+
 log = logging.getLogger(__name__)
 
 
@@ -82,7 +85,22 @@ class Elector:
         self._on_change(leading)
 
     async def _claim(self) -> bool:
-        """One attempt to take or renew the record; True if it is ours."""
+        """Take or renew the record; True if it is ours. Who holds it and is told that it has changed looks again: it
+        may have been a label, and nobody else comes before the holder's time is over."""
+        for number in range(1, _LOOKS_MAX + 1):
+            try:
+                return await self._claimed()
+            except ApiError as error:
+                if not error.conflict and not error.exists:
+                    raise
+                if not self.leading.is_set():
+                    break  # somebody was faster
+                if number == _LOOKS_MAX:
+                    raise
+        return False
+
+    async def _claimed(self) -> bool:
+        """One attempt; False if somebody else holds the record."""
         began = self._clock()
         try:
             found = await self._client.get(ELECTION_LEASES, self._name, self._namespace)
@@ -93,12 +111,7 @@ class Elector:
         self.holder = found["spec"].get("holderIdentity") or ""
         if self.holder not in ("", self.identity) and not self._gone(found):
             return False
-        try:
-            await self._write(found)
-        except ApiError as error:
-            if error.conflict or error.exists:
-                return False  # somebody was faster
-            raise
+        await self._write(found)
         self.holder, self._renewed = self.identity, began
         return True
 

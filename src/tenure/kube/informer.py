@@ -140,6 +140,13 @@ class Informer:
     def __len__(self) -> int:
         return len(self._objects)
 
+    def passed(self, version: str) -> bool:
+        """Whether the copy is of no earlier than a resourceVersion: what was written then and is not in it is gone.
+
+        To be asked before the copy is looked at, which moves on meanwhile.
+        """
+        return version == self._newest or _older(version, self._newest)
+
     # --- following, on the loop's thread ------------------------------------------------------------------
 
     async def follow(self) -> None:
@@ -234,5 +241,5 @@ class Informers:
 
 
 def _older(version: str, than: str) -> bool:
-    """Whether a list is of before what was seen. Versions are numbers wherever etcd is behind the server."""
+    """Whether a version is of before another. They are numbers wherever etcd is behind the server."""
     return version.isdigit() and than.isdigit() and int(version) < int(than)

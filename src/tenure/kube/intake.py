@@ -3,8 +3,9 @@
 Informers only say *that* something changed (``mark``); what is so is then read from their caches and compared with the
 state, so that a missed, repeated or late notice changes nothing. All changes since the last decision make one batch:
 one ``Apply`` for what is there, a ``Delete`` for what is not. An object that is refused is left out and said so in its
-own status; it never stops the others. Of very many Runs a batch takes some, of each namespace in turn, so that a flood
-from one tenant keeps no other waiting until all of it is decided on.
+own status; it never stops the others. Who asked first is looked at first: objects are taken by the time of their
+creation, and by name where an API server's seconds do not tell them apart. Of very many Runs a batch takes some, of
+each namespace in turn, so that a flood from one tenant keeps no other waiting until all of it is decided on.
 
     Run          deletion asked for, or another object of the same name: Delete; else Apply, if it says anything new;
                  then Resolve, if an administrator asks for it
@@ -154,7 +155,7 @@ class Intake:
         new, runs = 0, self._in_turn({key for kind, key in marked if kind == "Run"})
         for kind in KINDS[1:-1]:
             others = nodes if kind == "Node" else {key for one, key in marked if one == kind}
-            for key in runs if kind == "Run" else sorted(others):
+            for key in runs if kind == "Run" else self._by_age(kind, others):
                 for found in self._differs(kind, key, state, policy or state.policy):
                     if isinstance(found, Delete):
                         gone.append(found)
@@ -168,18 +169,24 @@ class Intake:
         return Batch(tuple(gone), tuple(there), frozenset(marked), tuple(wishes))
 
     def _in_turn(self, keys: set[str]) -> Iterator[str]:
-        """Runs to look at: if they are many, one of each namespace after the other, the oldest of each first."""
-        if len(keys) <= RUNS_MAX:
-            return iter(sorted(keys))
+        """Runs to look at, the oldest first; if they are many, one of each namespace after the other, beginning with
+        the namespace that has waited longest."""
+        aged = self._by_age("Run", keys)
+        if len(aged) <= RUNS_MAX:
+            return iter(aged)
         spaces: dict[str, list[str]] = {}
-        for key in sorted(keys, key=lambda key: (self._made(key), key)):
+        for key in aged:
             spaces.setdefault(key.partition("/")[0], []).append(key)
-        turns = zip_longest(*(spaces[name] for name in sorted(spaces)))
+        turns = zip_longest(*spaces.values())
         return (key for turn in turns for key in turn if key is not None)
 
-    def _made(self, key: str) -> str:
-        item = self.caches["Run"].get(key)
-        return "" if item is None else str(item["metadata"].get("creationTimestamp") or "")
+    def _by_age(self, kind: Kind, keys: Iterable[str]) -> list[str]:
+        """By when they were created, then by name; what is gone comes first."""
+        return sorted(keys, key=lambda key: (self._made(kind, key), key))
+
+    def _made(self, kind: Kind, key: str) -> str:
+        item = self.caches[kind].get(key)
+        return "" if item is None else self._created(item) or ""
 
     def _leave(self, keys: Iterator[str]) -> set[Mark]:
         """What was not looked at stays marked."""
@@ -344,11 +351,14 @@ class Intake:
 
 
 def _apart(objects: list[Applied]) -> list[list[Applied]]:
-    """Budgets one by one, and the rest together: a budget may be what is wrong with another, in a circle of parents."""
+    """Budgets one by one, and the rest together: a budget may be what is wrong with another, in a circle of parents.
+
+    What is to be tried first comes last, as on a stack.
+    """
     rest: list[Applied] = [item for item in objects if item.kind != "Budget"]
     alone: list[list[Applied]] = [[item] for item in objects if item.kind == "Budget"]
     halves = [rest[: len(rest) // 2], rest[len(rest) // 2 :]] if not alone else [rest]
-    return [*(half for half in halves if half), *reversed(alone)]
+    return [*(half for half in reversed(halves) if half), *reversed(alone)]
 
 
 def _name(item: Applied) -> str:

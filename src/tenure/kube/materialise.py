@@ -43,6 +43,7 @@ from tenure.kube.errors import ApiError
 from tenure.kube.intake import Cache, Kind, Mark
 from tenure.kube.marks import FINALIZER
 from tenure.kube.resources import BUDGETS, RUNS, Resource
+from tenure.kube.said import Said
 from tenure.kube.translate import is_leaving
 from tenure.units import MINUTE, Instant
 
@@ -82,7 +83,8 @@ class Materialiser:
     ) -> None:
         self._client, self._desk, self._caches = client, desk, caches
         self._fleet, self._refused, self._hold, self._clock = fleet, refused, hold, clock
-        self._books = Books(client, desk, caches, fleet=fleet)
+        self._said = Said(clock)
+        self._books = Books(client, desk, caches, fleet=fleet, said=self._said)
         self._runs: dict[str, float] = {}
         """Runs whose status is to be written, and since when."""
         self._holding: set[str] = set()
@@ -279,9 +281,11 @@ class Materialiser:
                 return
             seen = self._wrote.known(f"{resource.kind}/{key}", item)
             if not shown.same(seen, wanted):
+                self._said.check(item, wanted)
                 status = shown.steady(seen, wanted)
                 found = await _set_status(self._client, resource, name, namespace or None, status)
                 self._wrote.note(f"{resource.kind}/{key}", found)
+                self._said.note(item, wanted)
 
         self._desk.put(f"{resource.kind}/{key}", write, rank=rank)
 

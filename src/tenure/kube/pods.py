@@ -2,7 +2,8 @@
 
 A pod starts at most once because its name is made once, by the engine, and an API server has no two objects of one
 name: a create that was sent twice, by us or by another operator, meets itself. What we created is remembered until the
-informer shows it, so that a slow watch never looks like a pod that vanished. A pod is ``Bound`` when its kubelet took
+informer shows it or has passed it, so that a slow watch never looks like a pod that vanished, and one that came and
+went while nothing was watched never like one that is still there. A pod is ``Bound`` when its kubelet took
 it, and ``Gone`` when its object is: only then are its GPUs free. Pods of ours that the engine keeps no longer are taken
 away; on a fenced node by force, for nobody is left there to confirm it. A pod that is newer than what we know of the
 ledger is another operator's, and is left alone.
@@ -40,6 +41,7 @@ Object = dict[str, Any]
 class PodCache(Protocol):
     def get(self, key: str) -> Object | None: ...
     def keys(self) -> Iterable[str]: ...
+    def passed(self, version: str) -> bool: ...
 
 
 class KubeExecutor:
@@ -85,8 +87,12 @@ class KubeExecutor:
     # -- the port --
 
     def reconcile(self, work: Sequence[PodWork], *, now: Instant) -> list[PodReport]:
-        """Everything: at the beginning, and after the state was built anew."""
-        self._work = {item.pod.key: item for item in work}
+        """Everything: at the beginning, and after the state was built anew. What is in it no longer is let go of, like
+        what is dropped: a deadline that stayed would be due for ever, and the operator would never rest."""
+        wanted = {item.pod.key: item for item in work}
+        for key in self._work.keys() - wanted.keys():
+            self._forget(key)
+        self._work = wanted
         self._due = set(self._work)
         self._orphans |= {key for key in list(self._cache.keys()) if key not in self._work and self._is_ours(key)}
         return self._report(now)
@@ -123,7 +129,7 @@ class KubeExecutor:
         while self._inbox:
             self._due.add(self._inbox.popleft())
         due, self._due = self._due, set()
-        due |= {key for key, deadline in self._starting.items() if deadline <= now}
+        due |= {key for key, deadline in self._starting.items() if deadline <= now} | self._overtaken()
         reports: list[PodReport] = []
         for item in (self._work[key] for key in sorted(due & self._work.keys())):
             found = self._look_at(item, now)
@@ -133,6 +139,15 @@ class KubeExecutor:
         for key in sorted(self._orphans):
             self._tidy(key, now)
         return reports
+
+    def _overtaken(self) -> set[str]:
+        """Pods that we created and whose time the informer has passed: it has shown them, or they came and went."""
+        born = [(key, made["metadata"]["resourceVersion"]) for key, made in list(self._born.items())]
+        passed = {key for key, version in born if self._cache.passed(version)}
+        for key in passed:
+            self._born.pop(key, None)
+        self._met |= passed
+        return passed
 
     def _look_at(self, item: PodWork, now: Instant) -> list[PodReport]:
         """What is news of one pod; and see to it that it becomes what it should be."""

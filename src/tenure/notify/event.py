@@ -37,7 +37,7 @@ KINDS: Final[dict[str, str]] = {
     "Reserved": "a waiting run was promised a start",
     "StartMoved": "the planned start of a waiting run is another, and why",
     "Countdown": "a planned start comes near",
-    "ReservationBlocked": "a waiting run has no planned start any more, and why",
+    "ReservationBlocked": "a waiting run has no planned start, and why",
     "Activated": "a planned start has come: the run starts, or room is made for it",
     "Released": "a reservation has done its work: its run has what was promised",
     "Swapped": "a pod was lost with its node, and another took its rank",

@@ -123,7 +123,7 @@ def _answer(
     gave = gaveway.look_up(fleet, namespace, name, since=(line.created or 0) if line else 0)
     known: dict[str, Any] = {"key": key, "line": line, "run": run, "rows": tuple(rows), "gave": tuple(gave)}
     if (waits and not recorded) or not decisions:
-        told = (fleet.rehearse(only=key) if line is None or line.taken else fleet.rehearse([run])).runs[0]
+        told = fleet.rehearse(only=key).runs[0]
         assert told.verdict is not None, "a waiting run has a verdict"
         return _Answer(outcome=outcome_of(line, told.verdict, told.reservation), verdict=told.verdict, at=view.now,
                        recorded=False, planned=told, **known)  # fmt: skip

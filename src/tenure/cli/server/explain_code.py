@@ -50,7 +50,7 @@ def _find(code: str) -> Rule:
 def _facts(rule: Rule) -> list[tuple[str, str]]:
     return [
         ("Code", rule.code),
-        ("Says", rule.template),
+        ("Says", rule.pattern),
         ("Waiting helps", "yes" if rule.waiting_helps else "no"),
         ("What to do", rule.remedy),
     ]
@@ -58,14 +58,14 @@ def _facts(rule: Rule) -> list[tuple[str, str]]:
 
 def _record(rule: Rule) -> dict[str, Any]:
     return {
-        "code": rule.code, "sentence": rule.template, "waitingHelps": rule.waiting_helps, "remedy": rule.remedy,
+        "code": rule.code, "sentence": rule.pattern, "waitingHelps": rule.waiting_helps, "remedy": rule.remedy,
         "precedence": rule.precedence,
     }  # fmt: skip
 
 
 def _list(output: Format) -> None:
     rows: list[list[Cell]] = [
-        [rule.code, "yes" if rule.waiting_helps else "no", rule.template] for rule in RULES.values()
+        [rule.code, "yes" if rule.waiting_helps else "no", rule.pattern] for rule in RULES.values()
     ]
     show(
         output,

@@ -1,0 +1,49 @@
+"""Runs that are written in a cluster and that nobody has taken in yet: a plan counts them where they stand."""
+
+from typing import Any
+
+from tenure.cli.untaken import in_turn
+from tenure.engine import Apply
+from tenure.kube.translate import read_object
+from tenure.testing import Fleet, budget, envelope, node
+from tests.kube.worlds import run
+
+Object = dict[str, Any]
+
+
+def written(name: str, second: int, **spec: Any) -> Object:
+    """As an API server has it; `second` is when it was created."""
+    item = run(name, 4, namespace="lab", **spec)
+    item["metadata"] |= {"uid": f"uid-{name}", "creationTimestamp": f"2025-10-31T23:59:{second:02d}Z"}
+    return item
+
+
+def started(*found: Object, file: Object | None = None) -> set[str]:
+    """Which of them get the eight GPUs that there are."""
+    fleet = Fleet(node("n0"), budget("lab", envelope("main", 64), owner="org:lab"))
+    asked = in_turn(fleet.state, read_object(file).objects if file else (), list(found))
+    assert not fleet.handle(Apply(asked, named=True)).refused
+    return {key for key, row in fleet.state.runs.items() if row.leases}
+
+
+def test_who_wrote_first_is_asked_first_whatever_the_name() -> None:
+    assert started(written("a", 3), written("b", 1), written("c", 2)) == {"lab/b", "lab/c"}
+    assert started(written("a", 1), written("b", 1), written("c", 1)) == {"lab/a", "lab/b"}, "then by name"
+
+
+def test_a_file_comes_after_what_is_written_whatever_it_says_of_itself() -> None:
+    found = written("y", 1), written("z", 2)
+    assert started(*found, file=run("a", 4, namespace="lab")) == {"lab/y", "lab/z"}
+    assert started(*found, file=written("a", 0)) == {"lab/y", "lab/z"}
+
+
+def test_a_file_that_is_written_already_stands_where_it_was_written() -> None:
+    mine = written("b", 2)
+    assert started(written("a", 3), mine, written("c", 1), file=run("b", 4, namespace="lab")) == {"lab/b", "lab/c"}
+
+
+def test_what_an_operator_would_not_take_in_is_left_out() -> None:
+    wrong = written("wrong", 1, resources={"gpuType": "H100-80GB", "totalGPUs": 0})
+    leaving = written("leaving", 1)
+    leaving["metadata"]["deletionTimestamp"] = "2025-10-31T23:59:59Z"
+    assert started(wrong, leaving, written("a", 3), file=run("b", 4, namespace="lab")) == {"lab/a", "lab/b"}
