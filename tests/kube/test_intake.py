@@ -344,5 +344,19 @@ def test_regression_a_run_that_left_while_another_led_is_not_forgotten() -> None
     assert not other.collect(old)
     assert not other.waiting
     for entry in found.fleet.entries[before:]:
-        other.learned(entry)
+        other.learned(entry, "100")
     assert other.collect(found.fleet.state).first == (Delete(kind="Run", name="train", namespace="lab"),)
+
+
+def test_regression_two_leaders_do_not_contradict_each_other_in_the_ledger_without_end() -> None:
+    """One saw a node as it had been: it took back what the other had decided, who took that back, and so on."""
+    found = cluster()
+    other = Intake(found.caches)
+    for entry in found.fleet.entries:
+        other.learned(entry, "100")
+    assert not other.waiting
+    (name,) = found.fleet.state.budgets
+    found.caches["Budget"][name]["metadata"]["resourceVersion"] = "101"  # written after the head was
+    for entry in found.fleet.entries:
+        other.learned(entry, "100")
+    assert other.waiting

@@ -41,7 +41,6 @@ from tenure.facts import (
     PutBudget,
     PutNamespace,
     PutNode,
-    PutPolicy,
     PutRun,
     Removed,
 )
@@ -137,20 +136,17 @@ class Intake:
                 for name in fact.pods:
                     self.mark("Pod", f"{fact.namespace}/{name}")
 
-    def learned(self, entry: Entry) -> None:
-        """Somebody else has decided this. What it is about may have been looked at before, by who did not know it."""
+    def learned(self, entry: Entry, version: str) -> None:
+        """Somebody else has decided this, and ``version`` is of the head that says so. What it put there may have been
+        looked at before, by us who did not know it: if it is leaving or is not there, or was changed since, it is
+        looked at again. Else they have seen what we see, or more, and to contradict them would never end."""
         for fact in entry.facts:
-            match fact:
-                case PutRun() | PutBudget() | PutNode() | PutNamespace():
-                    meta = fact.object.metadata
-                    key = f"{meta.namespace}/{meta.name}" if fact.object.kind == "Run" else meta.name
-                    self.mark(fact.object.kind, key)
-                case Removed():
-                    self.mark(fact.kind, f"{fact.namespace}/{fact.name}" if fact.kind == "Run" else fact.name)
-                case PutPolicy():
-                    self.mark("ConfigMap", POLICY)
-                case _:
-                    pass
+            if isinstance(fact, PutRun | PutBudget | PutNode | PutNamespace):
+                meta, kind = fact.object.metadata, fact.object.kind
+                key = f"{meta.namespace}/{meta.name}" if kind == "Run" else meta.name
+                item = self.caches[kind].get(key)
+                if item is None or is_leaving(item) or _is_since(item, version):
+                    self.mark(kind, key)
 
     @property
     def waiting(self) -> bool:
@@ -388,6 +384,12 @@ class Intake:
     def _accept(self, mark: Mark) -> None:
         if self.refused.pop(mark, None) is not None:
             self.news.add(mark)
+
+
+def _is_since(item: Object, version: str) -> bool:
+    """Whether an object was written after another was: versions are numbers wherever etcd is behind the server."""
+    mine = str(item["metadata"].get("resourceVersion", ""))
+    return mine.isdigit() and version.isdigit() and int(mine) > int(version)
 
 
 def _apart(objects: list[Applied]) -> list[list[Applied]]:

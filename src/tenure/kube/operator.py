@@ -254,10 +254,11 @@ class Operator:
 
     def _take_over(self) -> None:
         """The first turn after somebody else led: what they wrote is read first, and is theirs to count."""
-        if self._stood_by and self.meter is not None:
+        if self._stood_by:
             self.store.refresh()
             self.home.handle(now=self.home.state.now)
-            self.meter.begin(self.home)
+            if self.meter is not None:
+                self.meter.begin(self.home)
         self._stood_by = False
 
     def _do_chores(self) -> None:
@@ -318,7 +319,7 @@ class Operator:
             self.home.handle(now=self.home.state.now)
             self._lost = False
         for entry in self._entries:
-            self.intake.learned(entry)
+            self.intake.learned(entry, self.store.version)
 
     def _is_behind(self) -> bool:
         head = self.caches["LedgerHead"].get("head")

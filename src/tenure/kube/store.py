@@ -117,6 +117,11 @@ class KubeStore(LedgerStore):
         assert self._fence is not None
         return self._fence.spec
 
+    @property
+    def version(self) -> str:
+        """The resourceVersion of that head: whatever has a higher one was written later."""
+        return "" if self._fence is None else self._fence.version
+
     def promises(
         self, *, since: Instant | None, also: Iterable[str] = ()
     ) -> list[tuple[Reservation, Froze | Resolved | None]]:
