@@ -21,6 +21,7 @@ from tenure.facts import (
     PutPolicy,
     PutRun,
     Reserved,
+    Seen,
     Slice,
 )
 from tenure.units import Instant
@@ -232,6 +233,72 @@ def test_who_started_in_the_slice_in_the_very_entry_is_to_blame() -> None:
     assert "younger" in str(found.found)
 
 
+@pytest.mark.parametrize("first", ["the plan", "the start"])
+def test_of_what_one_entry_does_the_first_comes_before_the_second(first: str) -> None:
+    """elder's start is moved earlier, onto a node where the same entry starts younger. Planned first, it is taken from;
+    planned afterwards it was found with younger there, and counts on somebody's cuts."""
+    promise = plan("6h", "a-1:8")
+    history = starts(waiting(promise), "younger", "a-0:0-7", duration="5h")
+    entry, earlier = history.entries[-2], moved("1h", promise, "a-0:8")
+    facts = (earlier, *entry.facts) if first == "the plan" else (*entry.facts, earlier)
+    history.entries[-2] = replace(entry, facts=facts)
+    assert any("taken by" in item.message for item in faults(history)) is (first == "the plan")
+
+
+def test_a_start_that_is_moved_earlier_gives_up_nothing_that_was_promised_before() -> None:
+    """younger stays beyond the start that elder was promised until then: that the same entry plans elder anew, for
+    before it, counting on somebody's cuts, is no excuse."""
+    promise = plan("6h", "a-0:8")
+    for lasts, fine in (("5h", True), ("7h", False)):
+        history = starts(waiting(promise), "younger", "a-0:0-7", duration=lasts)
+        entry = history.entries[-2]
+        history.entries[-2] = replace(entry, facts=(*entry.facts, moved("1h", promise, "a-0:8")))
+        assert (faults(history) == []) is fine
+
+
+@pytest.mark.parametrize("first", ["the plan", "the start"])
+def test_who_started_before_a_start_was_planned_on_cutting_it_does_not_delay_it(first: str) -> None:
+    promise = plan("6h", "a-1:8")
+    history = starts(waiting(promise), "younger", "a-0:0-7")
+    entry, cuts = history.entries[-2], moved("1h", promise, "a-0:8", confidence="conservative")
+    facts = (cuts, *entry.facts) if first == "the plan" else (*entry.facts, cuts)
+    history.entries[-2] = replace(entry, facts=facts)
+    history.at("1h").add(moved("2h", promise, "a-0:8", confidence="conservative"))
+    assert any("delayed by work" in item.message for item in faults(history)) is (first == "the plan")
+
+
+@pytest.mark.parametrize(("reason", "fine"), [("EndsLate", True), ("", False)])
+def test_behind_one_who_waits_a_moment_for_others_to_end_a_start_moves_with_it(reason: str, fine: bool) -> None:
+    """ancient is due, and waits for the backfill that was to end just now; elder was promised its end."""
+    ancient = run("ancient", 8)
+    before, promise = plan("2h", "a-0:8", until="4h"), plan("4h", "a-0:8")
+    history = fleet().add(PutRun(object=ancient), reserved(before, ancient))
+    history = starts(waiting(promise, history, turn=1), "younger", "a-0:0-7", duration="2h").at("2h")
+    later = replace(promise, start=time("4h") + LATE)
+    moving = reserved(later, ELDER, promise=promise, reason="Overstayed", turn=1)
+    history.add(reserved(before, ancient, reason=reason), moving)
+    assert (faults(history) == []) is fine
+
+
+def test_a_run_that_is_requeued_and_starts_in_one_entry_has_not_grown() -> None:
+    """Whoever is promised a start afterwards was promised it beside that run."""
+    aged = run("aged", 8, duration="1h")
+    history = starts(fleet(), "aged", "a-1:0-7", duration="1h").gone("aged", "NodeFailure", "Pending")
+    entry = history.entries[-1]
+    facts = (
+        *entry.facts,
+        Opened(lease=lease(aged, "a-0:0-7", at=history.now, attempt=2)),
+        Placed(pod=pod(aged, "a-0:0-7", rank=0, attempt=2)),
+        history.moved("aged", phase="Starting", attempt=2),
+        PutRun(object=ELDER),
+        reserved(plan("1h", "a-0:8"), ELDER),
+    )
+    history.entries[-1] = replace(entry, facts=facts)
+    bound = Seen(namespace="rai", pod="aged-a2-0", phase="Bound")
+    later = moved("61m", plan("1h", "a-0:8"), "a-0:8")
+    assert faults(history.at("1m").add(bound, history.moved("aged", phase="Running"), later)) == []
+
+
 def overstayed(name: str = "younger", before: History | None = None) -> tuple[Slice, History]:
     """Somebody said it would be gone before elder's start, and is not."""
     promise = plan("2h", "a-0:8")
@@ -435,3 +502,22 @@ def test_a_start_that_waits_for_a_draw_is_not_past() -> None:
     intent = drawing.intent("elder", token, at=history.now, namespace="rai", uid="r-elder")
     history.add(Froze(trigger="Activation", intent=intent))
     assert faults(history, now=time("9h"), settled=True) == []
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["nobody is drawn", "the draw waits"])
+def test_nothing_is_held_against_an_earlier_promise_for_one_whose_draw_waits(waits: bool) -> None:
+    """younger has a GPU held since 1h; but while its draw waits nobody has given way for it, and when the GPU comes
+    free by itself it is elder's, who was promised it before."""
+    younger, promise, claim = run("younger", 8, duration="1h"), plan("2h", "a-0:8"), plan("1h", "a-0:8", until="2h")
+    history = starts(fleet(), "aged", "a-3:0-7").add(*drawing.published())
+    waiting(promise, history, turn=1).add(PutRun(object=younger)).at("1h")
+    token = Token(id="rai/aged", owner=SYS, gpus=8)
+    intent = drawing.intent("younger", token, at=history.now, namespace="rai", uid="r-younger")
+    active = reserved(claim, younger, state="Active", turn=2, activated=history.now)
+    history.add(*([Froze(trigger="Activation", intent=intent)] if waits else []), active)
+    starts(history.at("2h"), "younger", "a-0:0-7", duration="1h")
+    entry = history.entries[-2]
+    released = reserved(claim, younger, state="Released", turn=2, activated=time("1h"), reason="Released")
+    later = moved("3h", promise, "a-0:8", turn=1)
+    history.entries[-2] = replace(entry, facts=(later, *entry.facts, released))
+    assert ("is delayed" in str(faults(history))) is waits

@@ -22,7 +22,7 @@ from tenure.facts import Entry
 from tenure.ledger import Code, Ledger, LedgerRefused
 
 REGRESSIONS = sorted((Path(__file__).parent / "sim").glob("*.json"))
-CI_SEEDS = 120
+CI_SEEDS = 1_000
 SEEN = (
     "seen/lease opened: Start", "seen/lease opened: Swap", "seen/lease opened: Grow", "seen/lease opened: Refund",
     "seen/lease closed: NodeFailure", "seen/lease closed: RandomPreempt", "seen/lease closed: Canceled",
@@ -37,7 +37,7 @@ SEEN = (
 
 
 def test_the_seeds_of_ci_hold_and_every_fault_has_struck() -> None:
-    """Two processes of its own; a failure prints the seed, the step and how to see it again."""
+    """Two processes of its own, some 150 s each; a failure prints the seed, the step and how to see it again."""
     total: Counter[str] = Counter()
     failed: list[Played] = []
     for played in play_all(range(CI_SEEDS), home="embedded", mode="both", hours=48, jobs=2):

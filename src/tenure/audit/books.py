@@ -126,7 +126,7 @@ class Books:
         self.pods: dict[str, PodBook] = {}
         self.slots: dict[SlotKey, Slot] = {}
         self.fact = 0
-        """The number of facts and entries so far: of two things that one entry does, one is decided before the other."""
+        """The number of facts and entries so far: of two things that one entry does, one comes before the other."""
         self.entry = 0
         """That number when the present entry began: its facts have higher ones."""
         self.draws: dict[str, Froze] = {}

@@ -9,7 +9,8 @@ Three things are looked at.
 
 **What opens** (reason ``Start`` or ``Grow``), after its entry. It stands behind what others were promised before its
 own run was, or before it started without a promise; a step of a run at work, or a spare that is topped up, stands
-behind all claims; and behind an Active one stands everybody, on its nodes. At the start of each claim that it stands
+behind all claims; and behind an Active one stands everybody, on its nodes, unless its draw still waits for a reveal
+(that "delays, and cannot steer", SPEC 8: nothing was freed for it yet). At the start of each claim that it stands
 behind, unless it has ended by then,
 
     GPUs held then + GPUs claimed then <= what the pot holds
@@ -17,23 +18,22 @@ behind, unless it has ended by then,
 where a lease ends when it was asked to, at the end it declared (if that is not past already: who overstays frees
 nothing), or when its payer's hours or window run out. A reservation with a ``conservative`` start counts on cuts:
 against its claim on a node only leases count that opened after it was made. A claim that the entry made after it opened
-something is not taken from by that, and one whose start it moved earlier then is judged by the start it was promised until
-then: what is planned later is found with all that was opened before, and may count on cuts that are promised to others.
+something is not taken from by that, and one whose start it moved earlier then is judged by the start that was promised
+until then: what is planned later is found with all that was opened before, and may count on cuts promised to others.
 
-**What is moved**: a start that moves later, or a reservation that is Blocked, has a reason in its record; and
-where, but for leases admitted after the claim by those who stand behind it, the old plan would still fit on every
-node and in every envelope, for as long as it was to last, those that are in the way at its start are the cause.
-Backfill that overstays is such a lease: it is to be cut at the activation, not to be waited for. Only where its pods do
-not stop is there nothing more to do: once the start has come, pods that an earlier entry asked to leave count as being
-there. An earlier promise that is late lasts that much longer, from the moment it is due and its record says what it waits
-for (SPEC 7: with a recorded reason), and what is held for a run that is being started (Active,
-since before) is held against everybody; a plan that counts on cuts counts on none of those who came by an earlier
-promise since. An edit of the run,
-or another width, is a cause of its own; so is an earlier promise that begins in the midst of the old plan, and money
-that hours or caps withhold; and a run that was itself cut cuts nobody, and waits. Who was let in while somebody else
-was still to be gone by then is not to blame if that one, who was there first, overstays, or was bound late; nor is
-who was let in when the start was planned no earlier than it is now, and has only come nearer in between; nor who was
-let in before an earlier promise was planned anew, onto what the later one counted on.
+**What is moved**: a start that moves later, or a reservation that is Blocked, has a reason in its record; and where,
+but for leases admitted after the claim by those who stand behind it, the old plan would still fit on every node and in
+every envelope, for as long as it was to last, those that are in the way at its start are the cause. Backfill that
+overstays is such a lease: it is to be cut at the activation, not to be waited for. Only where its pods do not stop is
+there nothing more to do: once the start has come, pods that an earlier entry asked to leave count as being there. An
+earlier promise that is late lasts that much longer, as soon as it is due and its record says what it waits for, and
+what is held for a run that is being started (Active, since before, its draw over) is held against everybody; a plan
+that counts on cuts counts on none of those who came by an earlier promise since. An edit of the run, or another width,
+is a cause of its own; so is an earlier promise that begins in the midst of the old plan, and money that hours or caps
+withhold; and a run that was itself cut cuts nobody, and waits. Who was let in while somebody else was still to be gone
+by then is not to blame if that one, who was there first, overstays, or was bound late; nor is who was let in when the
+start was planned no earlier than it is now, and has only come nearer in between; nor who was let in before an earlier
+promise was planned anew, onto what the later one counted on.
 
 **What stands**, on a settled world: no Pending reservation has a start that is past.
 
@@ -192,7 +192,7 @@ class ReservationWatch:
     def _serve(self, old: Reservation | None, claims: dict[Pot, Claim], *, at: Instant) -> None:
         if self._served_by != self._books.entry:
             self._served, self._served_by = {}, self._books.entry
-        if old is not None and _is_held(old, at=at):
+        if old is not None and self._holds(old, at=at):
             self._served[old.run_key] = claims
 
     def _claim(self, one: Reservation, before: dict[Pot, Claim]) -> None:
@@ -304,7 +304,9 @@ class ReservationWatch:
         run = new.lease.run_key
         if claim.run == run:
             return False
-        return new.extra or (claim.active and pot[0] == "node") or claim.order < self._rank(run)
+        if claim.active and pot[0] == "node" and not self._is_drawn_for(self._books.reservations[claim.run]):
+            return True
+        return new.extra or claim.order < self._rank(run)
 
     def _is_served(self, claim: Claim) -> bool:
         """Its run has started: what it claimed it holds."""
@@ -398,7 +400,16 @@ class ReservationWatch:
                    and (one.fact > came or one.start_at(came) > then))  # fmt: skip
 
     def _is_held(self, claim: Claim, *, at: Instant) -> bool:
-        return claim.active and _is_held(self._books.reservations[claim.run], at=at)
+        return claim.active and self._holds(self._books.reservations[claim.run], at=at)
+
+    def _holds(self, one: Reservation, *, at: Instant) -> bool:
+        """Whether something was held for a run, against everybody, already before this instant: until those have left
+        who gave way for it. While its draw waits for the custodians nobody did."""
+        is_held = one.state == "Active" and one.activated is not None and one.activated < at
+        return is_held and not self._is_drawn_for(one)
+
+    def _is_drawn_for(self, one: Reservation) -> bool:
+        return f"Reservation/{one.key}" in self._books.draws
 
     def _was_held(self, pot: Pot, run: str, held: list[Holding]) -> bool:
         """Whether all that a run has of a pot was held for it until it started, in this entry."""
@@ -477,8 +488,8 @@ class ReservationWatch:
         return [books.leases[key] for key in keys if not books.leases[key].ending]
 
     def _declared(self, one: Holding) -> Instant | None:
-        """The end that a lease declared: a duration is one of work, and counts from when the pods were bound. What a run
-        took later, as it grew or when a node failed, ends with the run."""
+        """The end that a lease declared: a duration is one of work, and counts from when the pods were bound. What a
+        run took later, as it grew or when a node failed, ends with the run."""
         until, book = one.lease.until, self._books.run(one.lease.run_key)
         lasts = book.run.spec.runtime.expected_duration if book.run else None
         if until is None or lasts is None or book.running_since is None or book.life.backfilled:
@@ -532,11 +543,6 @@ def _is_delayed(old: Reservation, new: Reservation) -> bool:
         return False
     late = LATE if new.state == "Active" else 0
     return new.state == "Blocked" or new.plan.start is None or new.plan.start > old.plan.start + late
-
-
-def _is_held(one: Reservation, *, at: Instant) -> bool:
-    """Whether something was held for a run already before this instant, until those have left who gave way for it."""
-    return one.state == "Active" and one.activated is not None and one.activated < at
 
 
 def _takes(one: Reservation) -> dict[Pot, int]:

@@ -28,6 +28,7 @@ from tenure.engine.odds import decimal
 from tenure.engine.pack import unplaced
 from tenure.engine.plan import Plan, World, make_plan, place_of
 from tenure.engine.reasons import because
+from tenure.engine.rows import is_held
 from tenure.engine.state import GRACE, RunRow, State
 from tenure.engine.topology import Location
 from tenure.engine.turn import Turn
@@ -43,8 +44,8 @@ STARTS_MAX = 8
 
 
 def may_cut(row: RunRow) -> bool:
-    """Whether others may be cut for a run: not for one that was cut, nor for work that gives way to everybody. For that,
-    too, backfill goes that overstays: it was let past the run for so long and no longer."""
+    """Whether others may be cut for a run: not for one that was cut, nor for work that gives way to everybody. For
+    that, too, backfill goes that overstays: it was let past the run for so long and no longer."""
     return not row.life.cut and not row.run.spec.opportunistic
 
 
@@ -286,8 +287,8 @@ def fall_due(turn: Turn, row: RunRow, one: Reservation) -> bool:
 
 
 def _ends_late(turn: Turn, one: Reservation) -> Lease | None:
-    """A lease in the slice, or of backfill on its money, whose declared end came only just now. Who was backfilled had to
-    be gone by then, unless its pods took their time to be bound."""
+    """A lease in the slice, or of backfill on its money, whose declared end came only just now. Who was backfilled had
+    to be gone by then, unless its pods took their time to be bound."""
     state, now = turn.state, turn.now
     if one.plan.start is None or now >= one.plan.start + GRACE:
         return None
@@ -436,7 +437,7 @@ def _spoken_for(state: State, row: RunRow, node: str, *, at: Instant) -> bool:
     for key, (start, _, _) in state.horizon.claims_on(node).items():
         if key == row.key or (lasts is not None and at + lasts <= start):
             continue
-        if state.reservations[key].state == "Active" or state.rank(state.runs[key]) < state.rank(row):
+        if is_held(state.reservations[key], state.draws) or state.rank(state.runs[key]) < state.rank(row):
             return True
     return False
 
@@ -451,7 +452,7 @@ def only_earlier(state: State, row: RunRow, *, behind: Slice | None = None) -> I
         for key, claim in state.horizon.claims.items()
         if key == row.key
         or (
-            state.reservations[key].state != "Active"
+            not is_held(state.reservations[key], state.draws)
             and (state.rank(state.runs[key]) > rank or (behind is not None and _follows(claim.plan, behind)))
         )
     ]

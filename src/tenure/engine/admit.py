@@ -29,6 +29,7 @@ from tenure.engine.life import move, start
 from tenure.engine.news import EVERYBODY, QueueKey, is_late
 from tenure.engine.plan import Plan, make_plan
 from tenure.engine.reasons import is_money
+from tenure.engine.rows import is_held
 from tenure.engine.standing import Fleetwide
 from tenure.engine.state import Rank, RunRow, State
 from tenure.engine.turn import Turn
@@ -125,7 +126,8 @@ class _Pass:
 
     def _woken(self) -> Iterator[RunRow]:
         """Who is to be considered, oldest first: also those whom it concerns what becomes of others before them."""
-        state, marks, last = self.state, 0, (0, "", "")
+        state, last = self.state, (0, "", "")
+        marks: int | None = None
         ahead = [(row.order, row.key) for row in (state.runs[key] for key in self.chosen if key in state.runs)]
         heapify(ahead)
         while True:
@@ -475,7 +477,7 @@ class _Later:
         if self._known is None:
             state = self._state
             ranks = sorted((state.rank(row), row.key) for row in self._all() if row.key in state.horizon.claims)
-            self._rows = [one for one in ranks if state.reservations[one[1]].state != "Active"]
+            self._rows = [one for one in ranks if not is_held(state.reservations[one[1]], state.draws)]
             self._known = {key for _, key in self._rows}
             self._laid = len(self._rows)
         return self._rows
@@ -499,7 +501,7 @@ class _Later:
 
     def _take_back(self, key: str) -> None:
         one = self._state.reservations.get(key)
-        if one is not None and one.state == "Active":
+        if one is not None and is_held(one, self._state.draws):
             return  # it came to be started in this very pass
         claim = self._state.horizon.retract(key)
         if one is not None and claim is not None:
@@ -526,7 +528,8 @@ class _Later:
                 self._state.horizon.retract(row.key)
 
     def _is_new(self, row: RunRow) -> bool:
-        return self._state.reservations[row.key].state != "Active" and row.key not in (self._known or ())
+        new = self._known is None or row.key not in self._known
+        return new and not is_held(self._state.reservations[row.key], self._state.draws)
 
     def lay(self) -> None:
         """Let all promises stand again."""

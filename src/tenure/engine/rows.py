@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any
 
 import msgspec
@@ -126,6 +126,13 @@ def _discard(table: dict[Any, list[QueueKey]], key: Any, order: QueueKey) -> Non
 def spares_first(leases: Iterable[Lease]) -> list[Lease]:
     """An order in which leases can be held: what sits on a spare comes after it."""
     return sorted(leases, key=lambda lease: (lease.role == "Borrowed", lease.key))
+
+
+def is_held(one: Reservation, draws: Container[str]) -> bool:
+    """Whether what is held for a run is held against everybody: it is being started, and who gives way for it is known.
+    While its draw waits for the custodians nothing was freed for it, and who was promised a start before it comes
+    first."""
+    return one.state == "Active" and f"Reservation/{one.key}" not in draws
 
 
 def held(one: Reservation, lasts: Micros | None, *, now: Instant) -> tuple[Slice, Instant]:

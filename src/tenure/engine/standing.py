@@ -21,6 +21,7 @@ from tenure.engine.lines import Line
 from tenure.engine.news import Rank, claims
 from tenure.engine.plan import place_of
 from tenure.engine.rooms import INSTANT
+from tenure.engine.rows import is_held
 from tenure.engine.state import HINDERED, RunRow, State
 from tenure.engine.topology import matches
 from tenure.engine.watch import Known
@@ -56,8 +57,9 @@ def found(state: State, row: RunRow, search: Search, paid: Instant) -> None:
     start = one.plan.start or 0
     rich = paid <= search.now and search.rich(start)
     nodes = frozenset(share.node for share in one.plan.shares)
-    paid = search.now if state.horizon.overdue else paid
     funds = search.funds()
+    if any(state.horizon.payer(lease) in funds for lease in state.horizon.overdue):
+        paid = search.now  # there is more money as soon as those go
     hours = any(map(_bounds_hours, (state.books.funds[key] for key in funds)))
     state.news.found(row.key, Known(0, start, nodes, funds, paid, rich, hours))
 
@@ -128,7 +130,9 @@ class Fleetwide:
         free.add(since, sum(map(horizon.gpus, horizon.overdue)))
         for key in state.news.starting(self._flavor, before=end):
             claim, one = horizon.claims.get(key), state.reservations.get(key)
-            if claim is not None and one is not None and one.state != "Active" and state.rank(state.runs[key]) >= rank:
+            if claim is None or one is None or is_held(one, state.draws):
+                continue
+            if state.rank(state.runs[key]) >= rank:
                 gpus = sum(share.gpus for share in claim.plan.shares)
                 free.add(max(since, claim.plan.start or 0), gpus)
                 if claim.plan.until is not None:
@@ -218,7 +222,7 @@ class _Behind:
         state = self._state
         if run == self._row.key:
             return False
-        return state.reservations[run].state == "Active" or state.rank(state.runs[run]) < self._rank
+        return is_held(state.reservations[run], state.draws) or state.rank(state.runs[run]) < self._rank
 
     def holds(self, node: str, since: Instant, before: Instant) -> bool:
         """Whether a node could hold a pod for the whole time, from some instant before the planned start."""
