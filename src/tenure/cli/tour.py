@@ -1,12 +1,14 @@
 """The tour: an embedded fleet, budgets and runs that really run, in well under a minute. ``make run`` starts it.
 
 Everything it shows is done by the commands that it prints, called as anybody would call them; the samples are those
-of ``examples/tour``, copied into a folder of their own that is kept, so that one can go on from there.
+of ``examples/tour``, copied into a folder of their own that is kept, so that one can go on from there. Only how long
+they work is changed there: until the tour has shown them, however slow the machine is.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -28,6 +30,10 @@ BIN = Path(sys.executable).parent
 PATIENCE = 120.0
 """Seconds after which something must be wrong."""
 RUNS = ("train", "eval", "flaky", "later", "giant")
+SHOWN = ("train", "eval", "flaky")
+"""Those that are to be seen at work."""
+SEEN = "seen"
+"""A file that is there once they were."""
 
 
 def main() -> int:
@@ -36,6 +42,8 @@ def main() -> int:
         return 2
     folder = Path(tempfile.mkdtemp(prefix="tenure-tour-"))
     shutil.copytree(SAMPLES, folder, dirs_exist_ok=True)
+    for name in SHOWN:
+        _held(folder / f"{name}.yaml", until=folder / SEEN)
     try:
         return _Tour(folder).take()
     except KeyboardInterrupt:
@@ -62,6 +70,7 @@ class _Tour:
         with self.driven():
             self.submit()
             self.look()
+            (self.folder / SEEN).touch()
             self.wait()
         self.afterwards()
         self.goodbye()
@@ -188,6 +197,12 @@ class _Tour:
             print(fold(f"  {line}", indent=41))
         self.told = end
         sys.stdout.flush()
+
+
+def _held(sample: Path, *, until: Path) -> None:
+    """Have a sample work until a file is there, instead of some seconds."""
+    seen = f'until test -e "{until}"; do sleep 0.1; done'
+    sample.write_text(re.sub(r"sleep \d+", lambda _: seen, sample.read_text()))
 
 
 def _is_busy(line: RunLine) -> bool:
