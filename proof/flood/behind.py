@@ -1,7 +1,7 @@
 """One tenant's flood, and what the decisions about others' runs take behind it.
 
 Two fleets are alike but for the flood, and are asked in turns: a small run of another tenant comes, fits and starts,
-and every other one ends early, which frees machines that nobody had foreseen; each decision is committed to a ledger on
+and half of them end early, which frees machines that nobody had foreseen; each decision is committed to a ledger on
 disk. The p99 of the starts, and that of the ends, must not be more than twice as long behind the flood, with all that
 they cause. Work is counted as well, which no neighbour on the machine disturbs: steps must keep the promise too, lines
 are told (they leave out what the commit takes, so that they tell of more than people feel).
@@ -120,7 +120,7 @@ KINDS = {"start": "a small run of others starts", "end": "a small run of others 
 
 
 def decisions(pair: Pair, samples: int, *, tell: Tell = quiet) -> Iterator[Row]:
-    """Small runs start, and every other one ends early, in both fleets in turns. The first of them lie beside the
+    """Small runs start, and half of them end early, in both fleets in turns. The first of them lie beside the
     flood, where its promises are."""
     worlds = {"empty": pair.calm, "full": pair.flooded}
     seen = {kind: {name: Seen() for name in worlds} for kind in KINDS}
@@ -135,7 +135,7 @@ def decisions(pair: Pair, samples: int, *, tell: Tell = quiet) -> Iterator[Row]:
             world.tick()
             if name not in first:
                 first[name] = world.end(pods)
-            elif number % 2:
+            elif number // 8 % 2:
                 seen["end"][name].add(number, partial(_ended, world, pods))
     for kind, says in KINDS.items():
         yield from _compared(f"{says}, {pair.behind}, against an empty queue", seen[kind])

@@ -29,6 +29,7 @@ from proof.sim.cluster_end import finish
 from proof.sim.cluster_judge import Judge
 from proof.sim.events import FOR_GOOD, Event, Plan
 from proof.sim.faults_api import STRIKES
+from proof.sim.journal import DEATHS, FAILURES, Journal
 from proof.sim.loop import VirtualLoop
 from proof.sim.machines import Machines
 from proof.sim.process import Process
@@ -63,6 +64,7 @@ class ClusterWorld:
         self.strikes: list[Strike] = []
         self.wires = [Wire(str(number), self.strikes, self.luck, self.tally) for number in range(PROCESSES)]
         self.clocks = [Clock(self.now) for _ in range(PROCESSES)]
+        self.journals = [Journal(self.folder / f"journal-{number}", self.tally) for number in range(PROCESSES)]
         self.processes: list[Process] = []
         self.troubles: dict[str, dict[int, tuple[str, int]]] = {}
         """What is wrong with each node, under a number of its own."""
@@ -129,16 +131,17 @@ class ClusterWorld:
             self.create(BUDGETS, budget)
 
     def _process(self, number: int) -> Process:
-        wire, folder = self.wires[number], self.folder / f"journal-{number}"
+        wire = self.wires[number]
         self._number += 1
         wire.mortal = None
         process = Process(
-            self.loop, VirtualClient(wire, self.server), folder, f"operator-{number}-{self._number}",
+            self.loop, VirtualClient(wire, self.server), self.journals[number], f"operator-{number}-{self._number}",
             now=self.clocks[number].now, failed=self.judge.failed, keep=self.keep,
             archive=self.folder / "archive" if self.keep is not None else None, turning=self.judge.turning,
             turned=self.judge.turned,
         )  # fmt: skip
         wire.process = process
+        process.restarts = lambda: self.kill(number, 10 * SECOND)
         return process
 
     def _surprised(self, loop: Any, context: dict[str, Any]) -> None:
@@ -358,6 +361,47 @@ class ClusterWorld:
             process.pause()
             self.later(event.lasts, process.resume)
 
+    # --- the disk of whoever decides ------------------------------------------------------------------------------
+
+    def fill_disk(self, event: Event) -> None:
+        journal = self.journals[self.leader]
+        journal.fill(1)
+        self.later(event.lasts, lambda: journal.fill(-1))
+
+    def fail_sync(self, event: Event) -> None:
+        self.journals[self.leader].fail_sync(FAILURES[event.number % len(FAILURES)])
+
+    def tear_write(self, event: Event) -> None:
+        number = self.leader
+        self.processes[number].dies = lambda: self.kill(number, event.lasts)
+        self.journals[number].kill_at(DEATHS[event.number % len(DEATHS)], event.number)
+
+    def restore_backup(self, event: Event) -> None:
+        """A copy is made now; later the process dies, and the copy is put in place: all of it, or the file without its
+        anchor, which is then ahead. Somebody reads what the operator says, and deletes the file."""
+        number = self.leader
+        journal, whole = self.journals[number], bool(event.number % 2)
+        backup = journal.kept()
+
+        def put() -> None:
+            process = self.processes[number]
+            process.kill()
+            if not process.buried():
+                self.later(SECOND, put)
+                return
+            journal.restore(backup, anchor=whole)
+            self.later(0, lambda: self._replace(process, number))
+            if not whole:
+                self.later(20 * MINUTE, lambda: self._delete_journal(number))
+
+        self.later(event.lasts, put)
+
+    def _delete_journal(self, number: int) -> None:
+        """Somebody deletes a journal that its operator will not open."""
+        process = self.processes[number]
+        if process.operator is None and not process.dead:
+            self.journals[number].lose(anchor=False)
+
     # --- the API server -------------------------------------------------------------------------------------------
 
     def strike(self, event: Event) -> None:
@@ -410,5 +454,9 @@ _DO: dict[str, Callable[[ClusterWorld, Event], None]] = {
     "dies-writing": ClusterWorld.arm,
     "restart": ClusterWorld.restart,
     "etcd-compacts": ClusterWorld.compact,
+    "disk-full": ClusterWorld.fill_disk,
+    "sync-fails": ClusterWorld.fail_sync,
+    "torn-write": ClusterWorld.tear_write,
+    "backup-restored": ClusterWorld.restore_backup,
     **dict.fromkeys(STRIKES, ClusterWorld.strike),
 }

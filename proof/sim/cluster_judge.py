@@ -11,9 +11,10 @@ from proof.sim.audit import Watch
 from proof.sim.machines import Machines
 from proof.sim.seen import count
 from tenure.api.ledger_objects import entry_name
-from tenure.facts import GENESIS, Cleared, Entry, Placed
+from tenure.api.meta import ObjectMeta
+from tenure.facts import GENESIS, Cleared, Entry, Placed, PutBudget, PutNode, PutRun, Removed
 from tenure.kube.entries import read_batch, spec_of
-from tenure.kube.resources import LEDGER_ENTRIES, LEDGER_HEADS
+from tenure.kube.resources import BUDGETS, LEDGER_ENTRIES, LEDGER_HEADS, NODES, RUNS
 from tenure.units import Instant
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ class Judge(Watch):
         self.head = GENESIS
         self.pods: dict[str, Any] = {}
         """Pods that the ledger keeps."""
+        self._put: dict[str, str] = {}
+        """Objects that the ledger knows, and the uid of each."""
         self._failed: list[str] = []
         self._due: Instant | None = None
         """When somebody should decide again, as whoever decided last had it."""
@@ -82,11 +85,24 @@ class Judge(Watch):
         if self.trace is not None:
             self.trace(entry)
         for fact in entry.facts:
-            if isinstance(fact, Placed):
+            if isinstance(fact, PutRun | PutBudget | PutNode):
+                self._put[f"{fact.object.kind}/{_key(fact.object.metadata)}"] = fact.object.metadata.uid
+            elif isinstance(fact, Removed):
+                self._check_gone(fact)
+            elif isinstance(fact, Placed):
                 self.pods[fact.pod.key] = fact.pod
             elif isinstance(fact, Cleared):
                 for name in fact.pods:
                     self.pods.pop(f"{fact.namespace}/{name}", None)
+
+    def _check_gone(self, fact: Removed) -> None:
+        """Nothing is taken for gone that is there, and that nobody wants to go: a copy that lags is no evidence."""
+        resource = {"Run": RUNS, "Budget": BUDGETS, "Node": NODES}.get(fact.kind)
+        key = f"{fact.namespace}/{fact.name}" if fact.namespace else fact.name
+        found = None if resource is None else self.server.get(resource, key)
+        if found is not None and found["metadata"]["uid"] == self._put.get(f"{fact.kind}/{key}"):
+            if "deletionTimestamp" not in found["metadata"]:
+                self.failed(f"{fact.kind} {key} is there, and was taken for gone")
 
     def judged(self, now: Instant, *, settled: bool = False) -> list[str]:
         """What did not hold since this was last asked."""
@@ -108,3 +124,7 @@ class Judge(Watch):
                 kept = "keeps no such pod" if pod is None else f"has it on {pod.node} with {len(pod.gpus)}"
                 out.append(f"I3-pods-and-leases: {one.key} runs on {node} with {one.gpus} GPUs, and the ledger {kept}")
         return out
+
+
+def _key(meta: ObjectMeta) -> str:
+    return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name

@@ -59,17 +59,24 @@ KINDS: dict[str, str] = {
     "leader-paused": "whoever decides stands still for lasts, in the middle of it, and goes on as if nothing had been",
     "dies-writing": "whoever decides dies at its number-th write from now on, before or after it was applied",
     "restart": "whoever decides is restarted in good order",
+    "disk-full": "for lasts the journal of whoever decides may not grow",
+    "sync-fails": "the next commit of its journal fails: before it counts, after it, or at the anchor (number)",
+    "torn-write": "whoever decides dies in the next write of its journal (at a point of it: number), its tail torn",
+    "backup-restored": "its journal is put back to how it is now, lasts later (number even: but not the anchor)",
 }
+DISK = ("disk-full", "sync-fails", "torn-write", "backup-restored")
 _LONG = ("watch-delayed", "watch-reordered", "watch-duplicated", "watch-lost-delete")
 
 
 def faults(luck: Random, *, hours: int, mode: Mode, plan: Plan, moment: Callable[[], Micros]) -> list[Event]:
     """Some of everything; in liveness mode one thing stays a little broken for good."""
-    out = [_fault(luck, kind, moment()) for kind in luck.sample(sorted(KINDS), luck.randint(4, 10))]
+    kinds = sorted(KINDS.keys() - DISK)
+    out = [_fault(luck, kind, moment()) for kind in luck.sample(kinds, luck.randint(4, 10))]
     if mode == "liveness":
         kind = luck.choice(("api-conflict", "api-throttle", "api-error", "api-reset-after", "watch-closed", "api-slow"))
         at = luck.randrange(hours * HOUR // 2)
         out.append(Event(at=at, kind=kind, number=luck.choice((2, 10)), lasts=FOR_GOOD))
+    out += [_fault(luck, kind, moment()) for kind in DISK if luck.random() < 0.3]
     return out
 
 
@@ -86,4 +93,6 @@ def _fault(luck: Random, kind: str, at: Micros) -> Event:
         lasts = luck.choice((0, MINUTE))
     elif kind == "list-stale":
         lasts = HOUR
+    elif kind in DISK:
+        number, lasts = luck.randrange(1000), luck.choice((0, MINUTE, HOUR) if kind != "disk-full" else (MINUTE, HOUR))
     return Event(at=at, kind=kind, number=number, target=target, lasts=lasts)

@@ -8,17 +8,17 @@ does nothing more, wherever it was; its successor finds its journal, or none.
 from __future__ import annotations
 
 import asyncio
-import shutil
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from proof.sim.api_client import VirtualClient
+from proof.sim.journal import Journal
 from proof.sim.loop import Killed, VirtualIO, VirtualLoop
 from tenure.kube.elect import Elector
 from tenure.kube.errors import ApiError
-from tenure.kube.operator import LINGER_SECONDS, Chore, Operator, Options
+from tenure.kube.operator import LINGER_SECONDS, SILENCE_SECONDS, Chore, Operator, Options
 from tenure.kube.refusals import StoreRefused
 from tenure.kube.retention import Retention
 from tenure.kube.store import KubeStore
@@ -58,7 +58,7 @@ class Process:
         self,
         loop: VirtualLoop,
         client: VirtualClient,
-        folder: Path,
+        journal: Journal,
         name: str,
         *,
         now: Callable[[], Instant],
@@ -68,7 +68,7 @@ class Process:
         turning: Callable[[Operator, Instant], None] = lambda operator, now: None,
         turned: Callable[[Operator], None] = lambda operator: None,
     ) -> None:
-        self.loop, self.client, self.folder, self.name, self.now = loop, client, folder, name, now
+        self.loop, self.client, self.journal, self.name, self.now = loop, client, journal, name, now
         self._failed, self._archive, self._keep = failed, archive, keep
         self._turning, self._turned = turning, turned
         self.io = VirtualIO(loop)
@@ -80,6 +80,10 @@ class Process:
         self.paused = False
         self.dies: Callable[[], None] = self.kill
         """What is done when it dies of its own writing."""
+        self.restarts: Callable[[], None] = self.kill
+        """What is done when its probe fails."""
+        self._troubled: float | None = None
+        """Since when no turn could be made."""
         self._resumed: list[asyncio.Future[None]] = []
         self.troubles: list[str] = []
         self.turns = 0
@@ -125,11 +129,16 @@ class Process:
     _stopping: Callable[[], None] | None = None
 
     def _bury(self) -> None:
+        self._close()
+        if self._lose:
+            self.journal.lose()
+            self._lose = False
+
+    def _close(self) -> None:
         if self.store is not None:
             self.store.close()
             self.store = None
-        if self._lose and self.folder.exists():
-            shutil.rmtree(self.folder)
+            self.journal.closed()
 
     def buried(self) -> bool:
         """Whether nothing of it is left on the stack, so that another may have its folder."""
@@ -227,13 +236,24 @@ class Process:
         self._turning(self.operator, self.now())
         pause = self.operator.once()
         self._turned(self.operator)
+        self._probe(self.operator)
         return pause if self.leading else STANDBY
 
+    def _die(self) -> None:
+        self.dies()
+
+    def _probe(self, operator: Operator) -> None:
+        """A loop that does not go round for long is not alive: its container is started again."""
+        if not operator._trouble:
+            self._troubled = None
+            return
+        self._troubled = self.loop.time() if self._troubled is None else self._troubled
+        if self.loop.time() - self._troubled > SILENCE_SECONDS:
+            self.restarts()
+
     def _begin(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.store = KubeStore.open(
-            self.io, self.client, self.folder / "journal.db", fleet=FLEET, archive=self._archive
-        )  # type: ignore[arg-type]
+        self.store = KubeStore.open(self.io, self.client, self.journal.path, fleet=FLEET, archive=self._archive)  # type: ignore[arg-type]
+        self.journal.opened(self.store.ledger, self._die)
         custodian = SimulatedCustodian(SECRET)
         operator = self.operator = Operator(
             self.io, self.client, self.store, options=OPTIONS, custodians=[custodian], now=self.now,  # type: ignore[arg-type]
@@ -264,9 +284,8 @@ class Process:
         if self.operator is not None:
             self.operator.desk.close()
             self.operator.informers.stop()
-        if self.store is not None:
-            self.store.close()
-        self.operator = self.store = self.elector = None
+        self._close()
+        self.operator = self.elector = None
 
     def _say(self, text: str) -> None:
         self.troubles.append(text)

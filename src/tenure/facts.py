@@ -243,7 +243,7 @@ class Forecast(_Record, kw_only=True):
     deficit: int = 0
     """GPUs that groups lack in the domains of the slice: machines, by what fits, never by a count of free GPUs."""
     short: int = 0
-    """GPUs that nobody can pay."""
+    """GPUs that nobody can pay for."""
     scope: dict[str, str] = {}
     remedies: tuple[Cut, ...] = ()
     pool: int = 0

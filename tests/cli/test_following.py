@@ -30,6 +30,20 @@ def test_a_piped_watch_is_a_line_for_each_event_until_the_run_is_over(fresh: Pat
     assert done.code == 0
 
 
+def test_how_runs_stand_is_told_with_the_time_since_when(past: Path) -> None:
+    """Not with the time of now: what happened yesterday did not happen now."""
+    process = spawn("runs", "watch", "-A", "-o", "json", fleet=past)
+    assert process.stdout is not None
+    names = call("runs", "list", "-A", "-o", "name", fleet=past).out.split()
+    told = {one["object"]: one for one in (json.loads(process.stdout.readline()) for _ in names)}
+    process.send_signal(signal.SIGINT)
+    finish(process)
+    for name in names:
+        life = call("runs", "story", name, "-o", "json", fleet=past).json["incarnations"][-1]
+        assert told[f"Run/{name}"]["at"] == life["events"][-1]["at"], name
+    assert told["Run/rai/a-train"]["kind"] == "Completed"
+
+
 def test_a_watch_of_everything_ends_with_ctrl_c_and_no_error(fresh: Path) -> None:
     assert submit(fresh, run_yaml("x", 8, "true")).code == 0
     process = spawn("runs", "watch", "-A", fleet=fresh)

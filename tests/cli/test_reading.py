@@ -137,7 +137,7 @@ TIER RELATION ENVELOPE OWNER CLASS OFFERED TAKEN WHY NOT MORE
 1 owner rai/west org:ai:rai owned 14 0 rai/west allows 14 GPUs at once; 0 are in use and 64 were asked: 50 too many.
 
 Where it could go
-0 of 1 places fit: 1 not paid in full (at most 14 of 64 GPUs).
+0 of 1 place fits: 1 not paid in full (at most 14 of 64 GPUs).
 PLACE FREE OWNED SHARED BORROWED DOMAINS OUTCOME
 west/lab 24 14 0 0 - money for 14 of 64 GPUs
 """)
@@ -157,7 +157,7 @@ TIER RELATION ENVELOPE OWNER CLASS OFFERED TAKEN WHY NOT MORE
 4 sponsor vision/west org:ai:vision borrowed 4 4 -
 
 Where it could go
-1 of 1 places fit.
+1 of 1 place fits.
 PLACE FREE OWNED SHARED BORROWED DOMAINS OUTCOME
 west/lab 14 4 0 4 1 fits
 """)

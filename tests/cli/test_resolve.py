@@ -115,7 +115,7 @@ def test_the_same_for_programs(waiting: Path) -> None:
 def test_a_run_that_lacks_money_is_told_how_much_and_whose(waiting: Path) -> None:
     out = told(waiting, "explain", "rai/poor")
     assert out.startswith("Run/rai/poor waits for money\n")
-    assert "In the way: 4 GPUs that nobody can pay\n" in out
+    assert "In the way: 4 GPUs that nobody can pay for\n" in out
     assert "Could pay: low/east 0 of 4\n" in out
     assert "Start: none is planned\n" in out
     assert record(waiting, "poor")["outcome"] == "short-of-money"

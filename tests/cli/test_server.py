@@ -156,7 +156,7 @@ def test_a_snapshot_tells_what_is_promised_and_who_is_at_risk() -> None:
     assert "rai/train  Pending  +1h15m  conservative  drop 8 spares of bio/guarded, shrink vision/elastic by 8" in cuts
     assert "vision/sweep      25 %  +1h15m  Reservation/rai/train-" in cuts
     money = call("tenure", "scenario", str(examples / "waiting-for-money.yaml")).out
-    assert "bio/wide   Blocked      -  -               8 GPUs that nobody can pay" in money
+    assert "bio/wide   Blocked      -  -               8 GPUs that nobody can pay for" in money
     over = money[money.index("final (") :]
     assert "WAITING" not in over
     assert "AT RISK" not in over

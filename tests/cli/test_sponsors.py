@@ -44,7 +44,7 @@ def test_the_list_says_who_lends_how_much_and_why_not_more(fresh: Path) -> None:
     assert still(sponsors(waiting(fresh), "list", "rai/x").out) == snapshot("""\
 Run/rai/x of org:ai:rai may borrow at most 6 GPUs and borrows 0; asked in this order:
 # SPONSOR RELATION ENVELOPE LENDS COULD-GIVE PAYS GPU-HOURS WHY NOT MORE
-1 org:ai:vision sponsor vision/west yes 6 0 0 The run may borrow 6 GPUs and has borrowed 0; 8 more were needed: 2 too many.
+1 org:ai:vision sponsor vision/west yes 6 0 0 The run may borrow 6 GPUs and borrows 0; 8 more were needed: 2 too many.
 2 org:bio sponsor bio/west no 0 0 0 bio/west does not lend to org:ai:rai.
 3 org:chem sponsor - no 0 0 0 it has no envelope of H100
 """)

@@ -123,6 +123,68 @@ def test_nothing_is_kept_of_promises_that_are_over() -> None:
     assert [fleet.state.news.known(key) is not None for key in keys] == [False, False, True]
 
 
+def rationed(waiting: int) -> Fleet:
+    """Machines enough for everybody; but ``a`` may use one node's worth at once, and has far more to do."""
+    fleet = Fleet(*(node(f"n{index}", 4) for index in range(4)), budget("a", envelope(gpus=4)),
+                  budget("b", envelope(gpus=400)), policy=FAR)  # fmt: skip
+    fleet.start(run("first", 4, owner="org:a", lasts="1h"))
+    fleet.apply(*(run(f"wait-{index:02d}", 4, owner="org:a", lasts="1h") for index in range(waiting)))
+    assert [start(fleet, f"wait-{index:02d}") for index in range(3)] == [at("1h"), at("2h"), at("3h")]
+    return fleet
+
+
+def woken(fleet: Fleet) -> set[str]:
+    return fleet.state.news.woken(fleet.state.queue.flavors()[0], now=fleet.now, after=None)[0]
+
+
+@pytest.mark.parametrize("waiting", [10, 60])
+def test_who_waits_for_its_own_money_is_not_looked_at_when_others_leave(
+    waiting: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = rationed(waiting)
+    fleet.start(run("other", 2, owner="org:b", lasts="30m"))
+    looked = Counter[str]()
+    concerned = standing.concerned
+
+    def counted(state: State, row: RunRow, fleetwide: Fleetwide, *, now: Instant, since: Instant) -> bool:
+        looked[row.key] += 1
+        return concerned(state, row, fleetwide, now=now, since=since)
+
+    monkeypatch.setattr(standing, "concerned", counted)
+    fleet.now = at("10m")
+    fleet.succeed("lab/other")
+    assert not looked
+
+
+def test_a_start_that_is_made_as_promised_concerns_nobody() -> None:
+    """The machines and the money that it takes are those that were set aside for it."""
+    fleet = rationed(5)
+    fleet.now = at("1h")
+    fleet.succeed("lab/first")
+    fleet.until(at("1h"))
+    assert fleet.leases("lab/wait-00")
+    assert not woken(fleet)
+
+
+def test_a_node_that_closes_concerns_who_counts_on_it_though_it_waits_for_money() -> None:
+    fleet = rationed(5)
+    one = fleet.state.reservations["lab/wait-00"]
+    promised = one.plan.shares[0].node
+    fleet.now = at("30m")
+    fleet.apply(node(promised, 4, cordoned=True))
+    assert fleet.state.reservations["lab/wait-00"].plan.shares[0].node != promised, "its promise is planned anew"
+    assert start(fleet, "wait-00") == at("1h")
+
+
+def test_nothing_is_kept_of_who_waits_no_more() -> None:
+    fleet = rationed(3)
+    for index in range(3):
+        fleet.delete("Run", f"lab/wait-{index:02d}")
+    news = fleet.state.news
+    assert not news._watches
+    assert not news._flavors
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_no_promise_could_be_kept_earlier_whoever_is_passed_over(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small worlds in which runs end when they like. After each step a search in full is made of every promise: there

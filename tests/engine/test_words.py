@@ -9,7 +9,7 @@ import pytest
 from tenure.api.policy import Policy
 from tenure.engine.reasons import CAUSES, RULES, for_whom, sentence
 from tenure.facts import Reason
-from tenure.testing import Fleet, budget, envelope, node, nodes, run
+from tenure.testing import Fleet, at, budget, envelope, node, nodes, run
 
 FAR = Policy(patience="30d")
 COUNTS = {"limit", "used", "asked", "short", "room", "free", "need", "largest", "gpus", "hours", "pods", "nodes",
@@ -38,7 +38,7 @@ def why(fleet: Fleet, run: str = "lab/wide") -> str:
         ("LendingCapExceeded", {"envelope": "a/b", "room": 1, "asked": 2, "short": 1},
          "a/b may lend 1 more GPU for this claim; 2 were asked: 1 too many."),
         ("BorrowLimit", {"limit": 1, "held": 1, "asked": 1, "short": 1},
-         "The run may borrow 1 GPU and has borrowed 1; 1 more was needed: 1 too many."),
+         "The run may borrow 1 GPU and borrows 1; 1 more was needed: 1 too many."),
         ("NoEnvelope", {"asked": 1, "flavor": "H100", "owner": "org:a"},
          "No envelope can pay for 1 H100 GPU of org:a here."),
         ("HandedOver", {"gpus": 1, "envelope": "a/b", "payers": "a/c (1)"},
@@ -113,10 +113,15 @@ def test_who_was_started_late_ends_late() -> None:
 
 
 def test_who_does_not_leave_is_named() -> None:
-    fleet = three_nodes(opportunistic=True)
+    """The place of `short` is held for `next`; who comes after it starts later with every half minute."""
+    fleet = Fleet(node("n0"), budget("a"), policy=FAR)
+    fleet.start(run("short", 8, owner="org:a", lasts="1h"))
+    fleet.apply(run("next", 8, owner="org:a", lasts="1h"))
+    fleet.apply(run("after", 8, owner="org:a", lasts="1h"))
     fleet.delete("Run", "lab/short")
     fleet.later("2m")
-    assert why(fleet) == "lab/short was told to leave n1 and has not left yet."
+    assert fleet.state.reservations["lab/next"].state == "Active"
+    assert why(fleet, "lab/after") == "lab/short was told to leave n0 and has not left yet."
 
 
 def test_who_cannot_give_way_yet_is_named() -> None:
@@ -125,6 +130,20 @@ def test_who_cannot_give_way_yet_is_named() -> None:
     fleet.apply(run("next", 8, owner="org:a"))
     fleet.later("20m")
     assert why(fleet, "lab/next") == "lab/slow on n0 is still being started, and cannot give way yet."
+
+
+def test_a_moment_is_no_other_start() -> None:
+    """It is planned for when the other one ends, to the microsecond; people are told of other seconds."""
+    fleet = Fleet(node("n0"), budget("a"), policy=FAR)
+    fleet.apply(run("long", 8, owner="org:a", lasts="2h"))
+    fleet.apply(run("next", 8, owner="org:a", lasts="1h"))
+    fleet.later("300ms")
+    fleet.bind("lab/long")
+    assert fleet.state.reservations["lab/next"].plan.start == at("2h") + 300_000
+    assert not fleet.notes("StartMoved")
+    fleet.later("1h")
+    fleet.succeed("lab/long")
+    assert last(fleet, "Released", "lab/next") == "It started 1h before the start promised first."
 
 
 def test_every_cause_is_a_sentence_without_its_end() -> None:
@@ -144,6 +163,21 @@ def test_who_lacks_money_is_not_told_of_machines() -> None:
     assert (fleet.code("lab/poor"), one.state, one.forecast.short) == ("NoCapacity", "Blocked", 1)
     assert one.reason == "NoMoneyInSight"
     assert one.message.startswith("Nobody can pay for 1 GPU of this run, now or at any time that is known: ")
+
+
+def test_money_for_other_places_is_no_money() -> None:
+    """The owner has money for as many GPUs elsewhere: here all of them are lacking."""
+    west, east = (envelope(name, 8, selector={"region": name}) for name in ("us-west", "us-east"))
+    fleet = Fleet(node("n0"), node("n1", region="us-east"), budget("a", west, east), policy=FAR)
+    fleet.start(run("mine", 8, owner="org:a", where={"region": "us-west"}))
+    fleet.apply(run("poor", 8, owner="org:a", where={"region": "us-west"}))
+    one = fleet.state.reservations["lab/poor"]
+    assert (one.state, one.forecast.short) == ("Blocked", 8)
+    told = {visit.envelope: sentence(visit.limit) for visit in fleet.verdict("lab/poor").visits if visit.limit}
+    assert told == {
+        "us-west": "a/us-west allows 8 GPUs at once; 8 are in use and 8 were asked: 8 too many.",
+        "us-east": "a/us-east is granted for other places than where this run may go.",
+    }
 
 
 def test_a_start_is_held_against_what_was_promised_also_if_that_came_late() -> None:

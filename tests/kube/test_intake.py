@@ -1,11 +1,13 @@
 """What the caches show, as events: level-triggered, in batches, and nobody stopped by another's mistake."""
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any
 
 from tenure.api.meta import OWNER_ANNOTATION
 from tenure.engine import Apply, Delete, Event, SetPolicy
-from tenure.kube.intake import KINDS, POLICY, RUNS_MAX, Intake, Kind
+from tenure.kube.errors import ApiError
+from tenure.kube.intake import KINDS, POLICY, RUNS_MAX, Intake, Kind, Mark
 from tenure.kube.translate import key_of
 from tenure.testing import Fleet
 from tenure.testing.kube import gpu_node
@@ -292,3 +294,55 @@ def test_a_bad_policy_leaves_the_old_one() -> None:
     found.turn()
     assert found.fleet.state.policy.grow_interval == "5m"
     assert ("ConfigMap", POLICY) in found.intake.refused
+
+
+class Asked:
+    """A client that finds some objects."""
+
+    def __init__(self, **uids: str) -> None:
+        self.uids = uids
+
+    async def get(self, resource: Any, name: str, namespace: str | None = None) -> Object:
+        if name not in self.uids:
+            raise ApiError(404, "NotFound", name)
+        return {"metadata": {"name": name, "uid": self.uids[name]}}
+
+
+def test_regression_what_a_copy_that_lags_does_not_show_is_looked_for_before_it_counts_as_gone() -> None:
+    """A new leader knew runs and budgets from the ledger that its watches had not told it of: it ended them."""
+    found = cluster()
+    found.put(run("train", 8, namespace="lab"))
+    found.turn()
+    state, other = found.fleet.state, Intake({kind: {} for kind in KINDS})  # whose copies were told nothing yet
+    other.mark_all(state)
+    batch = other.collect(state)
+    assert not any(isinstance(event, Delete) for event in batch.first)
+
+    told: list[Mark] = []
+    there = {"train": state.runs["lab/train"].run.metadata.uid, "n0": state.topology.rows["n0"].node.metadata.uid}
+    for _, look in other.absent.search(Asked(**there, n1="another"), told.append):  # type: ignore[arg-type]
+        asyncio.run(look())
+    (budget_name,) = state.budgets
+    assert sorted(told) == [("Budget", budget_name), ("Namespace", "lab"), ("Node", "n1")]
+    assert other.absent.search(Asked(), told.append) == []  # type: ignore[arg-type]
+    for mark in told:
+        other.mark(*mark)
+    gone = [(event.kind, event.name) for event in other.collect(state).first if isinstance(event, Delete)]
+    assert sorted(gone) == sorted((kind, key) for kind, key in told)
+
+
+def test_regression_a_run_that_left_while_another_led_is_not_forgotten() -> None:
+    """It was looked at with a state that did not know it yet, and never again: its finalizer held it for ever."""
+    found = cluster()
+    before = len(found.fleet.entries)
+    found.put(item := run("train", 8, namespace="lab"))
+    other = Intake(found.caches)
+    old = Fleet().state
+    found.turn()
+    item["metadata"]["deletionTimestamp"] = "2025-11-01T00:10:00Z"
+    other.mark("Run", "lab/train")
+    assert not other.collect(old)
+    assert not other.waiting
+    for entry in found.fleet.entries[before:]:
+        other.learned(entry)
+    assert other.collect(found.fleet.state).first == (Delete(kind="Run", name="train", namespace="lab"),)

@@ -95,6 +95,16 @@ def test_admissions_count_starts_and_reasons_to_wait_and_latency_is_from_submiss
     assert value(seen, "ledger_entries_total") == len(fleet.entries)
 
 
+def test_a_start_that_is_due_and_hindered_is_no_other_admission_and_no_other_start() -> None:
+    """For half a minute `long` may end; then nobody can draw who gives way."""
+    fleet = waiting()
+    fleet.later("2h1m")
+    assert [note.reason for note in fleet.notes("Waiting")] == ["NoCapacity", "EndsLate", "NoCustodian"]
+    seen = scrape(fleet)
+    assert nonzero(seen, "run_admissions_total") == {("success",): 1, ("failure",): 1}
+    assert nonzero(seen, "reservation_events_total") == {("made",): 1}
+
+
 def test_a_retry_is_an_admission_and_no_second_latency() -> None:
     fleet = Fleet(*nodes("n", 1), budget("a"))
     fleet.start(run("x", 8, owner="org:a", restarts=1))

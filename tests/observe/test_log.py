@@ -39,6 +39,15 @@ def test_a_record_says_what_was_decided_and_why_and_by_which_entry() -> None:
     assert wait["reason"] == wait["plan"]["headline"]["code"]
 
 
+def test_who_waits_for_a_custodian_is_a_warning_and_who_waits_for_machines_is_not() -> None:
+    fleet = Fleet(*nodes("n", 1), budget("a"))
+    fleet.start(run("x", 8, owner="org:a", lasts="1h"))
+    fleet.apply(run("y", 8, owner="org:a"))
+    fleet.later("61m")
+    levels = {one["reason"]: one["level"] for one in told(fleet.entries) if one["event"] == "Waiting"}
+    assert levels == {"NoCapacity": "info", "EndsLate": "info", "NoCustodian": "warning"}
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_every_entry_is_told_and_every_note_and_resolution_once(seed: int) -> None:
     world, luck = World(seed), Random(seed)

@@ -1,7 +1,10 @@
 """The cluster's half of the simulation: its time, its worlds, and what they have found."""
 
 import asyncio
+import os
 import random
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -9,7 +12,9 @@ import pytest
 
 from proof.sim.api import Reply, Server
 from proof.sim.api_client import PlainLink, VirtualClient
-from proof.sim.events import KINDS
+from proof.sim.command import play_all
+from proof.sim.events import FAULTS, KINDS
+from proof.sim.faults_api import KINDS as API_FAULTS
 from proof.sim.generate import generate
 from proof.sim.loop import Restless, Stuck, VirtualIO, VirtualLoop
 from proof.sim.play import play
@@ -25,6 +30,61 @@ from tenure.kube.said import AGAIN_SECONDS, Said
 from tenure.shell.executor import PodWork
 from tenure.testing import START
 from tenure.units import SECOND
+
+CI_SEEDS, CHUNKS = 120, 12
+SEEN = (
+    "seen/lease opened: Start", "seen/lease opened: Swap", "seen/lease opened: Grow", "seen/lease opened: Refund",
+    "seen/lease closed: NodeFailure", "seen/lease closed: RandomPreempt", "seen/lease closed: Canceled",
+    "seen/lease on borrowed money", "seen/lease Spare", "seen/lease Borrowed", "seen/promise", "seen/draw frozen",
+    "seen/cut: Lottery", "seen/cut: DropSpare", "seen/cut: Shrink",
+)  # fmt: skip
+"""What the seeds of CI must have brought about, or they prove nothing."""
+
+
+# -- the seeds --
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_the_seeds_of_ci_hold(chunk: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """In chunks, for as many processes as there are; whoever is last asks whether everything has struck."""
+    total: Counter[str] = Counter()
+    said = []
+    for played in play_all(range(chunk, CI_SEEDS, CHUNKS), home="cluster", mode="both", hours=48, jobs=1):
+        total.update(played.tally)
+        if played.failed:
+            said.append(f"--replay {played.plan.seed} --home cluster --mode {played.plan.mode}: {played.found[0]}")
+    told = _told(_shared(tmp_path_factory), chunk, total)
+    assert not said, "python -m proof sim " + "\npython -m proof sim ".join(said)
+    assert total["seen/run Completed"]
+    if told is not None:
+        kinds = {*FAULTS, *API_FAULTS}
+        assert {kind: told[f"fault/{kind}"] for kind in kinds if not told[f"fault/{kind}"]} == {}, "never struck"
+        assert [name for name in SEEN if not told[name]] == [], "never seen"
+
+
+def _shared(factory: pytest.TempPathFactory) -> Path:
+    """A folder of this session that all its processes know."""
+    base = factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "sim-cluster"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def _told(folder: Path, chunk: int, tally: Counter[str]) -> Counter[str] | None:
+    """Put down what one chunk has counted; what all of them have, if it was the last."""
+    draft = folder / f"{chunk}.draft"
+    draft.write_bytes(msgspec.json.encode(tally))
+    draft.rename(folder / f"{chunk}.json")
+    files = list(folder.glob("*.json"))
+    if len(files) < CHUNKS:
+        return None
+    total: Counter[str] = Counter()
+    for file in files:
+        total.update(msgspec.json.decode(file.read_bytes(), type=dict[str, int]))
+    return total
+
+
+# -- the simulator --
 
 
 def test_time_passes_only_when_nothing_is_ready() -> None:
@@ -123,7 +183,7 @@ def test_regression_a_pod_that_a_rebuilt_state_has_no_longer_keeps_nobody_awake(
     loop = VirtualLoop()
     pod = Pod(namespace="lab", name="train-a1-0", run="train", attempt=1, group=0, rank=0, node="n0", gpus=(0,))
     meta: dict[str, Any] = {"name": pod.name, "namespace": "lab", "uid": "u", "annotations": {FLEET: "ours"}}
-    shown = {pod.key: {"metadata": meta, "spec": {"nodeName": "n0"}, "status": {"phase": "Pending"}}}
+    shown = Shown({pod.key: {"metadata": meta, "spec": {"nodeName": "n0"}, "status": {"phase": "Pending"}}})
     desk = Desk(VirtualIO(loop))  # type: ignore[arg-type]
     client = VirtualClient(PlainLink(), Server(lambda: START))
     executor = KubeExecutor(client, desk, shown, fleet="ours", state=lambda: State("ours"), seq=lambda: 5)

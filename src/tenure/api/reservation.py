@@ -46,7 +46,7 @@ class Forecast(Record, frozen=True, kw_only=True):
     """What stands between the Run and its start."""
 
     deficit_gpus: Annotated[int, says("Machines that are missing.")] = 0
-    short_gpus: Annotated[int, says("GPUs that nobody can pay.")] = 0
+    short_gpus: Annotated[int, says("GPUs that nobody can pay for.")] = 0
     scope: Annotated[Labels, says("Where.")] = {}
     remedies: Annotated[tuple[Remedy, ...], Meta(max_length=20_000), says("From a dry run of the resolver.")] = ()
     confidence: Annotated[

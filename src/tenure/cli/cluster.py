@@ -273,7 +273,8 @@ class ClusterFleet(Recorded):
         errors = [error for name, put in done if put.error for error in field_errors(name, put.error)]
         written = [name for name, put in done if put.written]
         if errors and any(put.written for _, put in done):
-            step = f"{', '.join(written)} were written before it; mend the rest and try again"
+            were = "was" if len(written) == 1 else "were"
+            step = f"{', '.join(written)} {were} written before it; mend the rest and try again"
             raise Trouble(*(error.sentence() for error in errors), next_step=step)
         if errors:
             return Submitted(refused=tuple(errors))

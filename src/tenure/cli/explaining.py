@@ -93,7 +93,7 @@ def cover_parts(verdict: Verdict) -> Iterator[Table | str]:
         for visit in verdict.visits
     ]  # fmt: skip
     taken = sum(visit.taken for visit in verdict.visits)
-    end = f"; {taken} GPUs were taken" if taken else ""
+    end = f"; {plural(taken, 'GPU')} {'was' if taken == 1 else 'were'} taken" if taken else ""
     yield section(f"Who could pay: {plural(len(rows), 'envelope')} visited{end}")
     if rows:
         yield Table(
@@ -129,7 +129,8 @@ def histogram(tried: Iterable[Attempted], *, need: int) -> str:
         return "No place was tried: nobody could pay anywhere for GPUs of this type."
     counts = Counter(_short(one, need) for one in tried if not one.domains)
     why = ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
-    return f"{fits} of {len(tried)} places fit" + (f": {why}." if why else ".")
+    places = "1 place fits" if len(tried) == 1 else f"{len(tried)} places fit"
+    return f"{fits} of {places}" + (f": {why}." if why else ".")
 
 
 def _short(one: Attempted, need: int) -> str:

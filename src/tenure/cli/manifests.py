@@ -37,11 +37,11 @@ def dry_run(function: Function) -> Function:
     )(function)  # fmt: skip
 
 
-def read_objects(session: Session, filenames: Sequence[str], more: Sequence[str]) -> list[Any]:
+def read_objects(session: Session, verb: str, filenames: Sequence[str], more: Sequence[str]) -> list[Any]:
     """All objects of all files, in their order; raises every error of all of them."""
     names = [*filenames, *more]
     if not names:
-        raise Trouble("no file was given", next_step=session.command("submit", "-f", "run.yaml"))
+        raise Trouble("no file was given", next_step=session.command(verb, "-f", "run.yaml"))
     from tenure.api.decode import read
 
     objects: list[Any] = []

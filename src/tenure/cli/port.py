@@ -273,6 +273,10 @@ class Follower(Protocol):
     """A fleet as it changes."""
 
     def view(self) -> View: ...
+    def since(self, line: RunLine) -> Instant:
+        """Since when a run stands as it does."""
+        ...
+
     def wait(self, seconds: float) -> list[Note] | None:
         """What happened since the last call; None if nothing changed within so many seconds."""
         ...

@@ -40,7 +40,7 @@ def in_the_way(one: Reservation) -> str:
         ways = ", ".join(text for _, text in remedies(said))
         parts.append(f"{plural(said.deficit, 'GPU')} missing" + (f": {ways}" if ways else ""))
     if said.short:
-        parts.append(f"{plural(said.short, 'GPU')} that nobody can pay")
+        parts.append(f"{plural(said.short, 'GPU')} that nobody can pay for")
     return "; ".join(parts)
 
 
@@ -62,7 +62,7 @@ def planned(one: Reservation, now: Instant, rests: Sequence[Rest] = ()) -> Itera
     """When and where a waiting run is to start, who is to pay, on what that rests, and what is in its way."""
     plan, promise = one.plan, one.promise
     yield "Start", moment(plan.start, now) if plan.start is not None else "none is planned"
-    moved = promise.start is not None and promise.start != plan.start
+    moved = promise.start is not None and starts(one) != stamp(promise.start)
     yield "Promised", moment(promise.start, now) if moved else ""
     yield "Rests on", RESTS_ON.get(one.confidence, "")
     yield "Counts on", some([counts_on(rest, now) for rest in rests], 8, joint="; ")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from msgspec.structs import replace
 
-from tenure.cli.port import Misshown, Planned, Rehearsal, Telling, View
+from tenure.cli.port import Misshown, Planned, Rehearsal, RunLine, Telling, View
 from tenure.cli.view import StateView, run_line
 from tenure.embedded.fleet import Fleet
 from tenure.engine import Apply, State, Tick
@@ -149,6 +149,11 @@ class Followed:
 
     def view(self) -> StateView:
         return StateView(self._state, now=self._fleet.now())
+
+    def since(self, line: RunLine) -> Instant:
+        """Since when a run stands as it does: the last that was told of it, or its submission."""
+        told = [note.at for note in self._ledger.notes(f"Run/{line.key}") if note.kind != "Countdown"]
+        return max((*told[-1:], line.created or 0))
 
     def catch_up(self) -> list[Note]:
         """Fold what is new; answers the events in it."""

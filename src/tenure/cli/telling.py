@@ -89,7 +89,7 @@ class _Told:
         return Life(run=run, events=tuple(mine), used=f"{total} GPU-hours, paid by {some(paid, 8)}" if paid else "")
 
     def _events(self, run: RunRow) -> Iterator[Event]:
-        asked = f"{run.owner or 'nobody'} asked for {run.gpus} {run.flavor} GPUs."
+        asked = f"{run.owner or 'nobody'} asked for {run.gpus} {run.flavor} GPU{'' if run.gpus == 1 else 's'}."
         late = f" It was taken in {span(run.at - run.submitted)} later." if run.at - run.submitted > LATE else ""
         yield Event(at=run.submitted, seq=run.seq, kind="Submitted", text=asked + late)
         heard = _Heard(note for note in self.notes if note.kind not in _TOO_OFTEN)

@@ -126,7 +126,8 @@ class _Pass:
 
     def _woken(self) -> Iterator[RunRow]:
         """Who is to be considered, oldest first: also those whom it concerns what becomes of others before them."""
-        state, marks, last = self.state, 0, (0, "", "")
+        state, last = self.state, (0, "", "")
+        marks: int | None = None
         ahead = [(row.order, row.key) for row in (state.runs[key] for key in self.chosen if key in state.runs)]
         heapify(ahead)
         while True:
@@ -375,9 +376,7 @@ class _Pass:
             self._later.plan(row)
             paid, found = self._earliest(row, search, one)
         if paid is None:
-            short = search.short(now)
-            scarce = Reason(code="NoMoneyInSight", data={"short": short})
-            promise.block(turn, row, reason if is_money(reason) or not short else scarce, short=short)
+            self._lacks_money(row, reason, short=search.short(now))
             return
         stands = one is not None and one.state == "Pending" and one.confidence == "conservative"
         if found is not None and stands and activation.promise_cuts(turn, row, reason, paid=paid, before=found.at):
@@ -386,6 +385,9 @@ class _Pass:
             if activation.promise_cuts(turn, row, reason, paid=paid):
                 return
             _, found = self._earliest(row, search, one, patient=True)
+        if found is None and search.short(paid):
+            self._lacks_money(row, reason, short=search.short(now))  # what there is may not be spent where it may go
+            return
         if found is None:
             promise.block(turn, row, Reason(code="NoStartInSight" if may_cut(row) else "CutsNobody"))
             return
@@ -394,6 +396,11 @@ class _Pass:
         promise.plan(turn, row, slice_, "window-aligned" if found.aligned else "projected", reason)
         if not may_cut(row) or found.at <= self._limit(row, paid):
             standing.found(self.state, row, search, paid)
+
+    def _lacks_money(self, row: RunRow, reason: Reason, *, short: int) -> None:
+        """Nothing can be promised for want of money: that is told, also where machines are lacking as well."""
+        scarce = Reason(code="NoMoneyInSight", data={"short": short})
+        promise.block(self.turn, row, reason if is_money(reason) or not short else scarce, short=short)
 
     def _fundable(self, search: Search) -> bool:
         """Whether the money suffices now, once those have gone who are overdue."""
@@ -521,9 +528,8 @@ class _Later:
                 self._state.horizon.retract(row.key)
 
     def _is_new(self, row: RunRow) -> bool:
-        if is_held(self._state.reservations[row.key], self._state.draws):
-            return False
-        return row.key not in (self._known or ())
+        new = self._known is None or row.key not in self._known
+        return new and not is_held(self._state.reservations[row.key], self._state.draws)
 
     def lay(self) -> None:
         """Let all promises stand again."""

@@ -162,7 +162,7 @@ class Purse:
         fund = candidate.fund
         limit = candidate.bar
         if limit is None and elsewhere:
-            limit = Reason(code="NoEnvelope", data={"asked": asked, "flavor": fund.flavor, "owner": fund.label})
+            limit = Reason(code="NoEnvelope", data={"asked": asked, "flavor": fund.flavor, "envelope": fund.label})
         elif limit is None and room < asked:
             short: dict[str, int] = {}
             for code, left in self._limits(candidate):  # two limits may share a code: the tighter one decides

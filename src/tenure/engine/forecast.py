@@ -492,8 +492,17 @@ class Search:
         return None
 
     def short(self, at: Instant) -> int:
-        """GPUs of the narrowest width that nobody could pay for then."""
-        return self.shape.gpus - self._purse(at).payable(self._payers(at), self.shape.gpus)
+        """GPUs of the narrowest width that nobody could pay for then, where the run may go: in the cluster that lacks
+        the least."""
+        payers = self._payers(at)
+        wallets = [
+            [one for one in payers if any(self._at(place.location, [one]) for place in places)]
+            for places in self.places.values()
+        ]
+        return min((self._lacks(at, wallet) for wallet in wallets), default=self._lacks(at, payers))
+
+    def _lacks(self, at: Instant, payers: list[Candidate]) -> int:
+        return self.shape.gpus - self._purse(at).payable(payers, self.shape.gpus)
 
     def rich(self, start: Instant) -> bool:
         """Whether the first envelope in its order is the owner's own and suffices, wherever the run may go, at any
@@ -515,7 +524,7 @@ class Search:
         return frozenset(fund.key for one in funds for fund in (one, *(some for cap in one.caps for some in cap.funds)))
 
     def _money(self, at: Instant) -> Instant | None:
-        short = self.short(at)
+        short = self._lacks(at, self._payers(at))
         if not short:
             return at
         lines = self._lines(at)

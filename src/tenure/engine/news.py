@@ -70,7 +70,7 @@ class News:
         """Of each waiting run."""
         self._gains: dict[str, int] = {}
         self._opening: list[tuple[str, Lease, Instant]] = []
-        """Leases that opened, and until when: unless a promise is carried out by that, they are to be marked."""
+        """Leases of one run that opened last, and until when: to be marked, unless they carry out what was promised."""
 
     def gains(self, flavor: str) -> int:
         """How often a node has gained something by what happened to it or on it."""
@@ -92,6 +92,8 @@ class News:
 
     def opened(self, flavor: str, lease: Lease, *, before: Instant) -> None:
         """A lease opened, and ends then."""
+        if self._opening and self._opening[0][1].run_key != lease.run_key:
+            self._mark_opened()
         self._opening.append((flavor, lease, before))
 
     def node_changed(self, row: Row, *, known: bool) -> None:
@@ -125,7 +127,7 @@ class News:
     def _is_carried_out(self, one: Reservation) -> bool:
         """Whether the leases that opened for a run take, from whom and until when, just what was set aside for it: then
         nobody's future has changed, and they are forgotten."""
-        opened = [(lease, end) for _, lease, end in self._opening if lease.run_key == one.run_key]
+        opened = [(lease, end) for _, lease, end in self._opening]
         nodes, paid = Counter[str](), Counter[tuple[str, str, str]]()
         for lease, _ in opened:
             nodes[lease.node] += len(lease.gpus)
@@ -137,14 +139,13 @@ class News:
             one.state == "Pending"
             and one.confidence != "conservative"
             and not is_late(one)
-            and all(
-                lease.role != "Borrowed" and (lease.start, end) == (plan.start, plan.until) for lease, end in opened
-            )
+            and all(lease.run_key == one.run_key and lease.role != "Borrowed" for lease, _ in opened)
+            and all((lease.start, end) == (plan.start, plan.until) for lease, end in opened)
             and nodes == {share.node: share.gpus for share in plan.shares}
             and paid == segments
         )
         if same:
-            self._opening = [kept for kept in self._opening if kept[1].run_key != one.run_key]
+            self._opening = []
         return same
 
     def held_on(self, flavor: str, one: Reservation) -> None:
@@ -218,19 +219,19 @@ class News:
         self._mark_opened()
         return self._after(flavor, known.marks)
 
-    def woken(self, flavor: str, *, now: Instant, after: int) -> tuple[set[str], int]:
-        """Whom that may concern which happened after so many marks, or of whom nothing is known; and how many marks
-        there are by now."""
+    def woken(self, flavor: str, *, now: Instant, after: int | None) -> tuple[set[str], int]:
+        """Whom that may concern which happened after so many marks, and how many there are by now. None: whom it may
+        concern whatever happened, and all of whom nothing is known."""
         watch, some = self._watches.get(flavor), set[str]()
         if watch is None:
             return some, self._count
         self._mark_opened()
-        if not after:
+        if after is None:
             some.update(watch.unknown, watch.due(now))
         gained, until = False, 0
         lost: dict[str, int] = {}
         spent: dict[FundKey, int] = {}
-        for mark in self._after(flavor, after):
+        for mark in self._after(flavor, after or 0):
             if not mark.gain and mark.before < FOREVER:
                 until = max(until, mark.before)
                 if mark.fund is None:

@@ -47,7 +47,7 @@ def plan(
     _put(turn, msgspec.structs.replace(old, **changes))
     if old.plan.start is None:
         _tell(turn, row, slice_, confidence)
-    elif old.plan.start != slice_.start:
+    elif _second(old.plan.start) != _second(slice_.start):  # how long a pod took to start is no news
         _moved(turn, row, old, slice_.start, why)
 
 

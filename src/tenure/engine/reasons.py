@@ -36,7 +36,7 @@ def _rules(*rows: tuple[str, bool, str, str]) -> dict[str, Rule]:
 RULES: dict[str, Rule] = _rules(
     # Cover: who pays (SPEC 4), in the order of the headline.
     ("InvalidRequest", False, "The request is not valid: {problem}.", "Correct the Run and submit it again."),
-    ("BorrowLimit", True, "The run may borrow {limit:GPU} and has borrowed {held}; {asked:more were} needed: {short} too many.",
+    ("BorrowLimit", True, "The run may borrow {limit:GPU} and borrows {held}; {asked:more were} needed: {short} too many.",
      "Raise funding.maxBorrowGPUs, or wait for money of the owner's own."),
     ("AggregateCapExceeded", True, "The cap {envelope} has room for {room:GPU} of this claim; {asked:were} asked: {short} too many.",
      "Wait for other work under the cap to end, or ask its budget owner to raise it."),
@@ -136,6 +136,9 @@ RULES: dict[str, Rule] = _rules(
 )  # fmt: skip
 
 
+OF_ONE: dict[str, str] = {"NoEnvelope": "{envelope} is granted for other places than where this run may go."}
+"""What a reason says of one envelope among those that were visited, where that is something else."""
+
 CAUSES: dict[str, str] = {
     "node-closed": "node {node} takes no work now",
     "leaving": "{run} was told to leave {node} and has not left yet",
@@ -221,7 +224,8 @@ def because(cause: str, **data: int | str) -> str:
 
 
 def sentence(reason: Reason) -> str:
-    return RULES[reason.code].template.format_map(_Words(reason.data))
+    of_one = OF_ONE.get(reason.code, "") if "envelope" in reason.data else ""
+    return (of_one or RULES[reason.code].template).format_map(_Words(reason.data))
 
 
 def remedy(reason: Reason, *, never: bool = False) -> str:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import zip_longest
 from threading import Lock
-from typing import Literal, Protocol
+from typing import Protocol
 
 import msgspec
 from msgspec import Struct
@@ -28,25 +28,33 @@ from msgspec import Struct
 from tenure.api.decode import read_policy
 from tenure.api.defaults import default
 from tenure.api.errors import FieldError
-from tenure.api.meta import OWNER_ANNOTATION
+from tenure.api.meta import OWNER_ANNOTATION, ObjectMeta
 from tenure.api.policy import Policy
 from tenure.api.run import Run
 from tenure.engine import Apply, Delete, Event, Resolve, SetPolicy, State
 from tenure.engine.intake import Applied
 from tenure.engine.topology import label_keys
-from tenure.facts import Cleared, Entry, Placed, Removed
+from tenure.facts import (
+    Cleared,
+    Entry,
+    Placed,
+    PutBudget,
+    PutNamespace,
+    PutNode,
+    PutPolicy,
+    PutRun,
+    Removed,
+)
+from tenure.kube.absent import Absent, Kind, Mark
 from tenure.kube.marks import POLICY_KEY, POLICY_NAME
 from tenure.kube.resources import SYSTEM_NAMESPACE
 from tenure.kube.translate import Object, gpus_of, has_gpus, is_leaving, key_of, read_object, to_namespace, to_node
 from tenure.kube.wishes import Wishes
 
-Kind = Literal["ConfigMap", "Namespace", "Budget", "Node", "Run", "Pod"]
 KINDS: tuple[Kind, ...] = ("ConfigMap", "Namespace", "Budget", "Node", "Run", "Pod")
 POLICY = f"{SYSTEM_NAMESPACE}/{POLICY_NAME}"
 RUNS_MAX = 64
 """Runs with something new that are decided on together."""
-
-Mark = tuple[Kind, str]
 
 
 class Cache(Protocol):
@@ -85,6 +93,7 @@ class Intake:
     ) -> None:
         self.caches = caches
         self.wishes = Wishes(caches["Run"].get)
+        self.absent = Absent()
         self.refused: dict[Mark, tuple[FieldError, ...]] = {}
         """What was refused, and why, as it stands now."""
         self.news: set[Mark] = set()
@@ -127,6 +136,21 @@ class Intake:
             elif isinstance(fact, Cleared):
                 for name in fact.pods:
                     self.mark("Pod", f"{fact.namespace}/{name}")
+
+    def learned(self, entry: Entry) -> None:
+        """Somebody else has decided this. What it is about may have been looked at before, by who did not know it."""
+        for fact in entry.facts:
+            match fact:
+                case PutRun() | PutBudget() | PutNode() | PutNamespace():
+                    meta = fact.object.metadata
+                    key = f"{meta.namespace}/{meta.name}" if fact.object.kind == "Run" else meta.name
+                    self.mark(fact.object.kind, key)
+                case Removed():
+                    self.mark(fact.kind, f"{fact.namespace}/{fact.name}" if fact.kind == "Run" else fact.name)
+                case PutPolicy():
+                    self.mark("ConfigMap", POLICY)
+                case _:
+                    pass
 
     @property
     def waiting(self) -> bool:
@@ -226,6 +250,8 @@ class Intake:
 
     def _differs(self, kind: Kind, key: str, state: State, policy: Policy) -> Iterator[Applied | Delete]:
         item = self.caches[kind].get(key)
+        if item is not None:
+            self.absent.saw((kind, key), item)
         if kind == "Run":
             yield from self._run(key, item, state)
         elif kind == "Namespace":
@@ -241,6 +267,10 @@ class Intake:
         row = state.runs.get(key)
         namespace, _, name = key.partition("/")
         leaving = item is None or is_leaving(item) or self._is_going(namespace)
+        if row is None and item is None:
+            self.absent.forget(("Run", key))
+        if row is not None and not row.life.deleting and self._is_lost(("Run", key), item, row.run.metadata):
+            return
         if row is not None and (leaving or item is None or item["metadata"]["uid"] != row.run.metadata.uid):
             if not row.life.deleting:
                 yield Delete(kind="Run", name=name, namespace=namespace)
@@ -252,6 +282,12 @@ class Intake:
                     yield found
             return
         self._accept(("Run", key))
+
+    def _is_lost(self, mark: Mark, item: Object | None, known: ObjectMeta) -> bool:
+        """Whether something that the state knows is not what our copy shows, and yet not known to be gone: then the
+        copy is older than the ledger, and says nothing of it."""
+        another = item is None or item["metadata"]["uid"] != known.uid
+        return another and not self.absent.is_gone(mark, known.uid)
 
     def _is_known(self, found: Applied, known: Run) -> bool:
         """Whether a Run says what the engine knows: of most that changed, only the status did, which we wrote."""
@@ -272,6 +308,8 @@ class Intake:
 
     def _budget(self, key: str, item: Object | None, state: State) -> Iterator[Applied | Delete]:
         known = state.budgets.get(key)
+        if known is not None and self._is_lost(("Budget", key), item, known.metadata):
+            return
         if known is not None and (item is None or item["metadata"]["uid"] != known.metadata.uid):
             yield Delete(kind="Budget", name=key)
         if item is None:
@@ -281,13 +319,15 @@ class Intake:
 
     def _namespace(self, key: str, item: Object | None, state: State) -> Iterator[Applied | Delete]:
         if item is None:
-            if key in state.namespaces:
+            if key in state.namespaces and not self._is_lost(("Namespace", key), item, state.namespaces[key].metadata):
                 yield Delete(kind="Namespace", name=key)
         elif key in state.namespaces or OWNER_ANNOTATION in (item["metadata"].get("annotations") or {}):
             yield to_namespace(item)
 
     def _node(self, key: str, item: Object | None, state: State, policy: Policy) -> Iterator[Applied | Delete]:
         row = state.topology.rows.get(key)
+        if row is not None and self._is_lost(("Node", key), item, row.node.metadata):
+            return
         if row is not None and (item is None or item["metadata"]["uid"] != row.node.metadata.uid):
             yield Delete(kind="Node", name=key)
         if item is not None and (row is not None or has_gpus(item, policy.gpu_resource)):

@@ -23,6 +23,7 @@ from tenure.api.errors import FieldError
 from tenure.engine import Event as EngineEvent
 from tenure.engine import Publish
 from tenure.facts import Entry
+from tenure.kube.absent import Mark
 from tenure.kube.client import Client
 from tenure.kube.desk import RUN, Desk
 from tenure.kube.errors import ApiError
@@ -279,10 +280,8 @@ class Operator:
     def turn(self) -> None:
         """Take in what has changed, decide, and have it carried out."""
         now = self.now()
-        if self._lost:
-            self.home.handle(now=self.home.state.now)  # what is stored is what counts
-            self._lost = False
         self._take_news()
+        self._catch_up()
         first = self._followed is None
         if first:
             self._compare_all(now)
@@ -311,6 +310,15 @@ class Operator:
                 self.materialiser.saw(written, key, self.home.state)
         if "LedgerHead" in changed and self._is_behind():
             self.store.refresh()
+
+    def _catch_up(self) -> None:
+        """Fold what others have committed, before anything is compared with it: what is looked at with an old state and
+        found in order would not be looked at again. After a decision that was lost, what is stored is what counts."""
+        if self._lost or self.store.spec.seq != self.home.seq:
+            self.home.handle(now=self.home.state.now)
+            self._lost = False
+        for entry in self._entries:
+            self.intake.learned(entry)
 
     def _is_behind(self) -> bool:
         head = self.caches["LedgerHead"].get("head")
@@ -350,6 +358,8 @@ class Operator:
 
     def _decide(self, now: Instant) -> None:
         batch = self.intake.collect(self.home.state)
+        for (kind, key), look in self.intake.absent.search(self.client, self._is_gone):
+            self.desk.put(f"{kind}/{key}?", look, rank=RUN)
         try:
             if batch:
                 self.intake.apply(batch, self._handle)
@@ -359,6 +369,11 @@ class Operator:
         except BaseException:
             self.intake.put_back(batch)
             raise
+
+    def _is_gone(self, mark: Mark) -> None:
+        """Something was looked for and is not there. On the loop's thread."""
+        self.intake.mark(*mark)
+        self.bell.ring()
 
     def _granted(self, key: str) -> None:
         wish = self.intake.wishes.granted(key)

@@ -17,7 +17,7 @@ from tenure.engine.words import Words
 from tenure.facts import Froze, Lease, Noted, Reservation, Resolved
 from tenure.kube.marks import CONTROLLER, FLEET, UID
 from tenure.kube.resources import EVENTS, LEASES, RESERVATIONS
-from tenure.observe.log import WARNINGS
+from tenure.observe.log import is_warning
 from tenure.units import Instant, format_time
 
 Object = dict[str, Any]
@@ -107,7 +107,7 @@ def event_object(note: Noted, *, at: Instant, name: str, uid: str = "", reporter
         "reason": note.kind[:128],
         "regarding": about,
         "note": note.message[:NOTE_MAX],
-        "type": "Warning" if note.kind in WARNINGS else "Normal",
+        "type": "Warning" if is_warning(note.kind, note.reason) else "Normal",
     }
 
 

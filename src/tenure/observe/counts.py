@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tenure.engine.news import HINDERED
 from tenure.engine.reasons import headline
 from tenure.engine.state import State
 from tenure.facts import Closed, Decided, Entry, Noted, Opened, PutRun, Removed, Reservation, Reserved, Resolved, Visit
@@ -120,7 +121,7 @@ class Counts:
         if kind == "Admitted":
             self._add("run_admissions_total", "success")
             self._admitted(fact.object.removeprefix("Run/"), at)
-        elif kind in ("Waiting", "Blocked"):
+        elif kind in ("Waiting", "Blocked") and fact.reason not in HINDERED:  # a start that is due was told before
             self._add("run_admissions_total", "failure")
         elif kind in _ENDS:
             self._add("runs_ended_total", _ENDS[kind])

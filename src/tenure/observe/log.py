@@ -29,6 +29,11 @@ WARNINGS = frozenset(
 """Kinds of notes that somebody may have to act on: warnings in logs, and as Events of a cluster."""
 
 
+def is_warning(kind: str, reason: str) -> bool:
+    """Whether somebody may have to act on a note: by its kind, or because a draw waits that nobody can make."""
+    return kind in WARNINGS or reason == "NoCustodian"
+
+
 _LEASE = re.compile(r"(?P<run>.+)-a\d+-g\d+-")
 
 
@@ -70,7 +75,7 @@ def line(record: Record) -> str:
 
 def _opening(at: Instant, event: str, about: str, reason: str, message: str = "") -> Record:
     kind, _, key = about.partition("/")
-    level = "warning" if event in WARNINGS or event == "Resolved" else "info"
+    level = "warning" if is_warning(event, reason) or event == "Resolved" else "info"
     opening: Record = {"time": format_time(at), "level": level, "event": event, "object": about}
     opening |= {"run": key} if kind == "Run" else {}
     return opening | {"reason": reason} | ({"message": message} if message else {})

@@ -31,7 +31,7 @@ from tenure.cli.terminal import paint
 from tenure.cli.trouble import invalid
 from tenure.cli.words import age, moment, plural, safe, some, stamp
 from tenure.engine import render
-from tenure.engine.reasons import RULES, sentence
+from tenure.engine.reasons import RULES, is_money, sentence
 from tenure.facts import Reason, Reservation, Verdict
 from tenure.ledger import Decision, LeaseRow
 from tenure.units import Instant, format_time
@@ -191,8 +191,8 @@ def _facts(session: Session, view: View, answer: _Answer) -> Iterator[tuple[str,
 
 def _trouble(answer: _Answer, headline: Reason) -> Reason:
     """What has to be helped: machines may be short now, but money is what is in the way."""
-    money = answer.outcome == "short-of-money" and RULES[headline.code].precedence > RULES["NoEnvelope"].precedence
-    return Reason(code="ConcurrencyCapExceeded") if money else headline
+    money = answer.outcome == "short-of-money" and not is_money(headline)
+    return Reason(code="NoMoneyInSight") if money else headline
 
 
 def _could_pay(answer: _Answer) -> str:

@@ -51,7 +51,7 @@ def command(session: Session, output: Format, filenames: tuple[str, ...], more: 
     JSON: {"runs": [{"run", "outcome", "plannedStart", "verdict", "leases", "reservation", "restsOn", "alternatives"}]}.
     Names: the runs that would start.
     """
-    objects = read_objects(session, filenames, more)
+    objects = read_objects(session, "plan", filenames, more)
     if not any(item.kind == "Run" for item in objects):
         raise Trouble("there is no Run in these files", next_step="name a file with a Run in it")
     with session.fleet() as fleet:

@@ -40,7 +40,7 @@ def command(session: Session, output: Format, filenames: tuple[str, ...], more: 
     JSON: {"decided": ..., "objects": [{"object", "change", "phase", "reason", "message", "plannedStart"}]}. Names: the
     runs.
     """
-    objects = read_objects(session, filenames, more)
+    objects = read_objects(session, "submit", filenames, more)
     with session.fleet(write=True) as fleet:
         done = fleet.submit(objects, dry_run=dry_run)
         if done.refused:

@@ -36,7 +36,7 @@ def command(session: Session, output: Format, run: str | None) -> Exit:
     """Follow runs as they change, until Ctrl-C; with RUN, until that run is over.
 
     On a terminal the list is redrawn in place, with the latest events below. In a pipe, and with -o json, each
-    event is a line: first how every run stands, then what happens.
+    event is a line: first how every run stands, and since when, then what happens.
 
     JSON: a line for each event, {"at", "kind", "object", "reason", "message"}.
     """
@@ -92,7 +92,7 @@ def _print_lines(watched: _Watched, follower: Follower, output: Format) -> None:
         put(
             Note(
                 seq=0,
-                at=view.now,
+                at=follower.since(line),
                 kind=line.phase,
                 object=f"Run/{line.key}",
                 reason=line.reason,

@@ -144,7 +144,7 @@ def _promised(one: dict[str, Any], start: Instant) -> list[Cell]:
     said = status.get("forecast") or {}
     parts = [remedy["text"] for remedy in said.get("remedies", ())]
     if said.get("shortGPUs"):
-        parts.append(f"{plural(said['shortGPUs'], 'GPU')} that nobody can pay")
+        parts.append(f"{plural(said['shortGPUs'], 'GPU')} that nobody can pay for")
     starts = f"+{span(parse_time(at) - start)}" if at else "-"
     return [run, status["state"], starts, said.get("confidence") or "-", ", ".join(parts)]
 

@@ -277,11 +277,12 @@ def _part(file: Path, anchor: Path | None, log: Logged, *, interrupted: bool) ->
     with LocalFleet.open(file, write=False, anchor=anchor) as fleet:
         lines = fleet.view().lines()
     held = sum(bool(line.held) for line in lines)
-    waiting = plural(sum(line.phase == "Pending" and not line.held for line in lines), "run")
+    waiting = sum(line.phase == "Pending" and not line.held for line in lines)
     if not interrupted:
-        log.put(f"idle: nothing runs, {waiting} waiting for something to change")
+        rest = f"{plural(waiting, 'run')} waiting for something to change" if waiting else "and nothing waits"
+        log.put(f"idle: nothing runs, {rest}")
     elif held:
         goes = "1 run goes on, its leases stay" if held == 1 else f"{held} runs go on, their leases stay"
         log.put(f"stopped driving. {goes} open. `tenure up {safe(str(file))}` takes over again.")
     else:
-        log.put(f"stopped driving. Nothing was running; {waiting} waiting.")
+        log.put(f"stopped driving. Nothing was running; {plural(waiting, 'run')} waiting.")
