@@ -17,8 +17,8 @@ from time import perf_counter
 from bench.result import Row
 from proof.flood import behind, churn
 
-SAMPLES = 800
-"""Small runs in each fleet, half of them timed and half counted; half of them stay, as many as fit beside the flood."""
+SAMPLES = 384
+"""Small runs in each fleet, half of them timed and half counted; half of them stay, and none past its declared end."""
 
 
 def rows(folder: Path, *, pending: int, hours: float, seed: int = 1, samples: int = SAMPLES) -> Iterator[Row]:

@@ -249,8 +249,9 @@ class _Behind:
         row, start, until = self._state.topology.rows.get(node), one.plan.start or 0, one.plan.until
         if row is None or not row.open:
             return False
-        line = self._state.horizon.line(node)
-        if self._is_laid and line.base + line.low(start, until) >= 0:
+        line, overdue = self._state.horizon.line(node), self._state.horizon.overdue
+        gone = sum(map(self._state.horizon.gpus, overdue.keys() & row.leases)) if overdue else 0
+        if self._is_laid and not line.cutting and line.base + gone + line.low(start, until) >= 0:
             return True
         line = self._line(node, FOREVER if until is None else until)
         return line.base + line.low(start, until) >= gpus
