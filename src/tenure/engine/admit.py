@@ -125,14 +125,20 @@ class _Pass:
         return False
 
     def _woken(self) -> Iterator[RunRow]:
-        """Who is to be considered, oldest first: also those whom it concerns what becomes of others before them."""
-        state, last = self.state, (0, "", "")
+        """Who is to be considered, oldest first: also those whom it concerns what becomes of others before them.
+
+        To ask whom costs as much as it names. Once it has named as many as wait, all are considered.
+        """
+        state, last, left = self.state, (0, "", ""), self.state.queue.count(self.flavor)
         marks: int | None = None
         ahead = [(row.order, row.key) for row in (state.runs[key] for key in self.chosen if key in state.runs)]
         heapify(ahead)
         while True:
-            if self.behind is not None:
+            if self.behind is not None and left >= 0:
                 some, marks = state.news.woken(self.flavor, now=self.turn.now, after=marks)
+                left -= len(some)
+                if left < 0:
+                    some = set(state.queue.waiting(self.flavor, since=last))
                 for row in (state.runs[key] for key in some - self.chosen):
                     if row.order > last and state.rank(row) > self.behind:
                         heappush(ahead, (row.order, row.key))
