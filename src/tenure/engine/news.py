@@ -120,9 +120,10 @@ class News:
                 behind = _behind(one, order)
                 if behind != EVERYBODY and (old is None or not claims(old)):
                     continue
-                self._mark(flavor, one.plan, gain=gain, behind=behind)
+                until = None if is_late(one) else one.plan.until  # what is late is held for longer than planned
+                self._mark(flavor, one.plan, gain=gain, behind=behind, until=until)
                 if behind == EVERYBODY:  # who is to be cut for it will be gone afterwards, or will not
-                    self._mark(flavor, one.plan, gain=not gain, behind=behind)
+                    self._mark(flavor, one.plan, gain=not gain, behind=behind, until=until)
 
     def _is_carried_out(self, one: Reservation) -> bool:
         """Whether the leases that opened for a run take, from whom and until when, just what was set aside for it: then
@@ -150,10 +151,10 @@ class News:
 
     def held_on(self, flavor: str, one: Reservation) -> None:
         """What is held for one who is late is held for longer."""
-        self._mark(flavor, one.plan, gain=False, behind=EVERYBODY)
+        self._mark(flavor, one.plan, gain=False, behind=EVERYBODY, until=None)
 
-    def _mark(self, flavor: str, plan: Slice, *, gain: bool, behind: Rank) -> None:
-        before = FOREVER if gain or behind == EVERYBODY or plan.until is None else plan.until
+    def _mark(self, flavor: str, plan: Slice, *, gain: bool, behind: Rank, until: Instant | None) -> None:
+        before = FOREVER if gain or behind == EVERYBODY or until is None else until
         for share in plan.shares:
             self.node(flavor, share.node, gain=gain, behind=behind, before=before)
         for part in plan.segments:
