@@ -64,6 +64,7 @@ def here(world: World) -> Object:
 def test_a_lease_that_somebody_deleted_is_written_again(world: World, running: Running) -> None:
     world.submit("train", 8, **here(world))
     world.is_phase("train", "Running")
+    running.settled()
     (lease,) = world.leases("train")
     world.delete("leases", lease["metadata"]["name"])
     until(lambda: [one["spec"] for one in world.leases("train")] == [lease["spec"]])

@@ -18,6 +18,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 T = TypeVar("T")
+_GOODBYES = 100
+"""Hundredths of a second in which connections may say goodbye to a slow server."""
 
 
 class IO:
@@ -72,4 +74,13 @@ async def _wind_up() -> None:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
     await asyncio.get_running_loop().shutdown_asyncgens()
-    await asyncio.sleep(0.01)  # connections are closed by the loop, after those who held them
+    for _ in range(_GOODBYES):  # connections are closed by the loop, after those who held them
+        await asyncio.sleep(0.01)
+        if _connections() == 0:
+            return
+
+
+def _connections() -> int:
+    """How many the running loop still has, as far as it tells: beside them it only listens to itself."""
+    selector = getattr(asyncio.get_running_loop(), "_selector", None)
+    return 0 if selector is None else max(0, len(selector.get_map()) - 1)
