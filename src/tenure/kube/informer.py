@@ -145,7 +145,7 @@ class Informer:
 
         To be asked before the copy is looked at, which moves on meanwhile.
         """
-        return version == self._newest or _older(version, self._newest)
+        return version == self._newest or older(version, self._newest)
 
     # --- following, on the loop's thread ------------------------------------------------------------------
 
@@ -190,7 +190,7 @@ class Informer:
     def _replace(self, listing: Listing) -> None:
         """Take a whole new copy, and tell what differs from the old one."""
         self.lists += 1
-        if _older(listing.resource_version, self._newest) and self._stale_lists < STALE_LISTS_MAX:
+        if older(listing.resource_version, self._newest) and self._stale_lists < STALE_LISTS_MAX:
             self._stale_lists += 1
             raise ApiError(0, "StaleList", f"the list is of {listing.resource_version}, {self._newest} was seen")
         self._stale_lists = 0
@@ -240,6 +240,6 @@ class Informers:
         self._tasks = []
 
 
-def _older(version: str, than: str) -> bool:
+def older(version: str, than: str) -> bool:
     """Whether a version is of before another. They are numbers wherever etcd is behind the server."""
     return version.isdigit() and than.isdigit() and int(version) < int(than)

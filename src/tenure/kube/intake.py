@@ -45,6 +45,7 @@ from tenure.facts import (
     Removed,
 )
 from tenure.kube.absent import Absent, Kind, Mark
+from tenure.kube.informer import older
 from tenure.kube.marks import POLICY_KEY, POLICY_NAME
 from tenure.kube.resources import SYSTEM_NAMESPACE
 from tenure.kube.translate import Object, gpus_of, has_gpus, is_leaving, key_of, read_object, to_namespace, to_node
@@ -139,13 +140,15 @@ class Intake:
     def learned(self, entry: Entry, version: str) -> None:
         """Somebody else has decided this, and ``version`` is of the head that says so. What it put there may have been
         looked at before, by us who did not know it: if it is leaving or is not there, or was changed since, it is
-        looked at again. Else they have seen what we see, or more, and to contradict them would never end."""
+        looked at again. Else they have seen what we see, or more, and to contradict them would never end. Of nodes no
+        version is kept (each sign of life is another one): one that they saw as it was before is put right when it
+        changes next."""
         for fact in entry.facts:
             if isinstance(fact, PutRun | PutBudget | PutNode | PutNamespace):
                 meta, kind = fact.object.metadata, fact.object.kind
                 key = f"{meta.namespace}/{meta.name}" if kind == "Run" else meta.name
                 item = self.caches[kind].get(key)
-                if item is None or is_leaving(item) or _is_since(item, version):
+                if item is None or is_leaving(item) or older(version, item["metadata"].get("resourceVersion", "")):
                     self.mark(kind, key)
 
     @property
@@ -384,12 +387,6 @@ class Intake:
     def _accept(self, mark: Mark) -> None:
         if self.refused.pop(mark, None) is not None:
             self.news.add(mark)
-
-
-def _is_since(item: Object, version: str) -> bool:
-    """Whether an object was written after another was: versions are numbers wherever etcd is behind the server."""
-    mine = str(item["metadata"].get("resourceVersion", ""))
-    return mine.isdigit() and version.isdigit() and int(mine) > int(version)
 
 
 def _apart(objects: list[Applied]) -> list[list[Applied]]:
