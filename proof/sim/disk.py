@@ -14,6 +14,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,7 @@ class Disk:
         self._failing.append(how)
         if how == "before":
             for ledger in self._handles:
-                ledger._db = _FailsToCommit(ledger, self)  # type: ignore[assignment]  # a stand-in for the connection
+                ledger._db = FailsToCommit(ledger, self._fails_before)  # type: ignore[assignment]  # a stand-in
 
     def kill_at(self, point: str, *, tear: int | None = None) -> None:
         """The next write dies at a point of it; with ``tear`` what it was writing is damaged there."""
@@ -201,6 +202,14 @@ class Disk:
         folder.mkdir()
         return folder
 
+    def _fails_before(self) -> bool:
+        """Whether the sync of this commit fails, before anything of it counts."""
+        if "before" not in self._failing:
+            return False
+        self._failing.remove("before")
+        self.tally["fault/sync-fails"] += 1
+        return True
+
     def _copied(self, folder: Path) -> Path:
         """The files as they lie. Nobody else has them open but this process, so no lock is lost that matters."""
         for suffix in SUFFIXES:
@@ -210,11 +219,11 @@ class Disk:
         return folder / "fleet.db"
 
 
-class _FailsToCommit:
-    """A connection whose next COMMIT fails in its sync, and is not done."""
+class FailsToCommit:
+    """A connection whose next COMMIT fails in its sync, and is not done; if ``failing`` still says so then."""
 
-    def __init__(self, ledger: Ledger, disk: Disk) -> None:
-        self._ledger, self._disk, self._db = ledger, disk, ledger._db
+    def __init__(self, ledger: Ledger, failing: Callable[[], bool]) -> None:
+        self._ledger, self._failing, self._db = ledger, failing, ledger._db
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._db, name)
@@ -222,9 +231,7 @@ class _FailsToCommit:
     def execute(self, sql: str, *parameters: Any) -> sqlite3.Cursor:
         if sql == "COMMIT":
             self._ledger._db = self._db
-            if "before" in self._disk._failing:
-                self._disk._failing.remove("before")
-                self._disk.tally["fault/sync-fails"] += 1
+            if self._failing():
                 error = sqlite3.OperationalError("disk I/O error")
                 error.sqlite_errorcode = sqlite3.SQLITE_IOERR
                 raise error

@@ -10,12 +10,11 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import sqlite3
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+from proof.sim.disk import FailsToCommit
 from proof.sim.loop import Killed
 from tenure.ledger import Code, Ledger, LedgerRefused
 
@@ -76,7 +75,7 @@ class Journal:
         """The next commit fails in its sync: before it counts, after it, or at the anchor."""
         self._failing = how
         if how == BEFORE and self._ledger is not None:
-            self._ledger._db = _FailsToCommit(self._ledger, self)  # type: ignore[assignment]  # a stand-in
+            self._ledger._db = FailsToCommit(self._ledger, self._fails)  # type: ignore[assignment]  # a stand-in
 
     def kill_at(self, point: str, tear: int | None) -> None:
         """The next write of an entry dies at a point of it; with ``tear`` what was not synced is garbled there."""
@@ -109,10 +108,10 @@ class Journal:
         if self._full and point == "before-append":
             self.tally["fault/disk-full"] += 1
         if (self._failing, point) == (AFTER, "after-commit"):
-            self.failed()
+            self._fails()
             raise LedgerRefused(Code.WriteFailed, "the sync of the file failed.", "Open it again.")
         if (self._failing, point) == (ANCHOR, "anchor-written"):
-            self.failed()
+            self._fails()
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         if self._kill_at is not None and point == self._kill_at[0]:
             tear, self._kill_at = self._kill_at[1], None
@@ -123,9 +122,11 @@ class Journal:
             self._dies()
             raise Killed
 
-    def failed(self) -> None:
+    def _fails(self) -> bool:
+        """A sync fails now."""
         self._failing = ""
         self.tally["fault/sync-fails"] += 1
+        return True
 
     def _copied(self, name: str) -> Path:
         """The files as they lie. Nobody has them open but this very process, so no lock is lost that matters."""
@@ -148,22 +149,3 @@ def _tear(wal: Path, where: int) -> None:
         else:
             raw[at] ^= 0xFF
         wal.write_bytes(raw)
-
-
-class _FailsToCommit:
-    """A connection whose next COMMIT fails in its sync, and is not done."""
-
-    def __init__(self, ledger: Ledger, journal: Journal) -> None:
-        self._ledger, self._journal, self._db = ledger, journal, ledger._db
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._db, name)
-
-    def execute(self, sql: str, *parameters: Any) -> sqlite3.Cursor:
-        if sql == "COMMIT":
-            self._ledger._db = self._db
-            self._journal.failed()
-            error = sqlite3.OperationalError("disk I/O error")
-            error.sqlite_errorcode = sqlite3.SQLITE_IOERR
-            raise error
-        return self._db.execute(sql, *parameters)
