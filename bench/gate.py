@@ -48,8 +48,15 @@ class Gate:
         return out
 
     @property
+    def fresh(self) -> list[Row]:
+        """Numbers of the full scale that were never compared with anything: a gate that has no range for them is
+        open. Smaller scales are for looking."""
+        rows = self._results.rows if self._results.scale.name == "full" else []
+        return [row for row in rows if self.of(row)[1] == "new"]
+
+    @property
     def passes(self) -> bool:
-        return not self._results.broken and not self.worse and not self.missing
+        return not (self._results.broken or self.worse or self.missing or self.fresh)
 
     def summary(self) -> str:
         """What came of it, and on the last line what to do."""

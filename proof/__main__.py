@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from importlib import import_module
+from types import FrameType
 
 ROOMS = {
     "sim": "whole systems in virtual time, with faults of API, store, nodes and clock (make sim)",
@@ -16,15 +19,45 @@ ROOMS = {
 }
 
 
+class Terminated(KeyboardInterrupt):
+    """Asked to end by SIGTERM: whoever tidies up after Ctrl-C does so now, too."""
+
+
 def main(argv: list[str]) -> int:
-    if not argv or argv[0] not in ROOMS:
-        print("usage: python -m proof NAME [options]\n", file=sys.stderr if argv else sys.stdout)
+    asked = not argv or argv[0] in ("-h", "--help")
+    if asked or argv[0] not in ROOMS:
+        out = sys.stdout if asked else sys.stderr
+        if not asked:
+            print(f"there is no {argv[0]!r}; these there are:\n", file=out)
+        print("usage: python -m proof NAME [options]\n", file=out)
         for name, says in ROOMS.items():
-            print(f"  {name:<8} {says}", file=sys.stderr if argv else sys.stdout)
-        return 2 if argv else 0
+            print(f"  {name:<8} {says}", file=out)
+        print("\npython -m proof NAME --help tells the options of one.", file=out)
+        return 0 if asked else 2
     code: int = import_module(f"proof.{argv[0]}").main(argv[1:])
     return code
 
 
+def run(argv: list[str]) -> int:
+    """The same as a process: who is stopped says so in one line, and who is no longer listened to is silent."""
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        try:
+            return main(argv)
+        finally:
+            sys.stdout.flush()
+    except KeyboardInterrupt as stop:
+        number = signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT
+        print(f"\nstopped ({number.name})", file=sys.stderr)
+        return 128 + number
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise Terminated
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run(sys.argv[1:]))

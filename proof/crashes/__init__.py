@@ -1,7 +1,8 @@
 """Scenarios with a crash before, during and after every write; the end is the same, to the letter.
 
     python -m proof crashes                       the daily thousand, spread over all scenarios, writes and points
-    python -m proof crashes --all                 every schedule: tens of thousands, the better part of an hour
+    python -m proof crashes --all                 every schedule, a hundred thousand: hours (--part K/N: a part)
+    python -m proof crashes --count               how many there are
     python -m proof crashes --scenario NAME       every schedule of one scenario
     python -m proof crashes --scenario NAME --write 6 --point before-commit --recover same      one of them again
     python -m proof crashes --shown               which rule of the SPEC each scenario shows

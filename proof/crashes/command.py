@@ -6,21 +6,26 @@ import argparse
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from proof import scratch
+from proof.commit import describe
 from proof.crashes import stock
 from proof.crashes.judge import Verdict
 from proof.crashes.play import RECOVERIES, Schedule, workplace
-from proof.crashes.schedules import Bench
+from proof.crashes.schedules import PAIRED, Bench
 from proof.crashes.trap import POINTS, Place, Visit
+from proof.options import part, positive
 
 TOLD_MAX = 20
 """Failures that are told in full."""
 TOLD_EVERY = 100
-"""Schedules between two lines about how far we are."""
+"""Schedules between two lines about how far we are, at a terminal."""
+SAID_EVERY = 1000
+"""And elsewhere."""
 
 
 class Row(NamedTuple):
@@ -44,9 +49,12 @@ def main(argv: list[str]) -> int:
     options = _read(argv)
     if options.shown:
         return _show()
+    scratch.sweep()
     with workplace() as folder:
         if options.write is not None:
             return _replay(options, folder)
+        if options.count:
+            return _count(options, folder)
         return _play(options, folder)
 
 
@@ -57,9 +65,10 @@ def _read(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--all", action="store_true", help="every schedule, not the daily thousand")
     parser.add_argument("--shown", action="store_true", help="print which rule of the SPEC each scenario shows")
     parser.add_argument("--scenario", choices=stock.names(), metavar="NAME", help="this one only, every schedule")
-    parser.add_argument("--every", type=int, default=1, metavar="N", help="of all schedules one of every N, spread")
-    parser.add_argument("--part", default="1/1", metavar="K/N", help="of all scenarios the K-th of every N")
-    parser.add_argument("--write", type=int, metavar="N", help="replay: the write that is the first life's last")
+    parser.add_argument("--every", type=positive, default=1, metavar="N", help="of these schedules one of every N")
+    parser.add_argument("--part", type=part, default=(1, 1), metavar="K/N", help="the K-th of N parts of equal size")
+    parser.add_argument("--count", action="store_true", help="say how many schedules there are, and play none")
+    parser.add_argument("--write", type=positive, metavar="N", help="replay: the write that is the first life's last")
     parser.add_argument("--point", metavar="P", help="replay: the point of it, one of those that a list names")
     parser.add_argument(
         "--second", type=_place, action="append", default=[], metavar="N:P", help="and of the next life"
@@ -68,6 +77,8 @@ def _read(argv: list[str]) -> argparse.Namespace:
     options = parser.parse_args(argv)
     if options.write is not None and not (options.scenario and options.point):
         parser.error("--write needs --scenario and --point")
+    if options.write is None and (options.point or options.second):
+        parser.error("--point and --second need --write")
     return options
 
 
@@ -118,7 +129,7 @@ def _writes(visits: tuple[Visit, ...]) -> Iterator[tuple[int, str, list[str]]]:
 def _tell(schedule: Schedule, verdict: Verdict) -> None:
     if verdict.is_good:
         return
-    print(f"\nFAILED  {schedule.command}")
+    print(f"\nFAILED  commit {describe()}\n  see it again: {schedule.command}")
     for wrong in verdict.wrongs:
         print(f"  wrong: {wrong}")
     for difference in verdict.differences:
@@ -135,37 +146,46 @@ class Tally:
         self.rows: list[Row] = []
         self.failed: list[Schedule] = []
         self.kinds: Counter[str] = Counter()
-        self._began = time.monotonic()
+        self._began, self._told = time.monotonic(), 0
 
     def play(self, bench: Bench, schedules: Iterable[Schedule]) -> None:
         row = Row(bench.name, bench.writes, 0, len(bench.problems), 0)
         for problem in bench.problems:
             print(f"\n{bench.name}, undisturbed: {problem}")
-        for schedule in schedules:
-            verdict = bench.run(schedule)
-            self.kinds[_kind(bench, schedule)] += 1
-            row = row.plus(verdict)
-            if not verdict.is_good:
-                self.failed.append(schedule)
-                if len(self.failed) <= TOLD_MAX:
-                    _tell(schedule, verdict)
-            if row.schedules % TOLD_EVERY == 0:
-                self.tell(row)
-        self.rows.append(row)
+        try:
+            for schedule in schedules:
+                verdict = bench.run(schedule)
+                self.kinds[_kind(bench, schedule)] += 1
+                row = row.plus(verdict)
+                if not verdict.is_good:
+                    self.failed.append(schedule)
+                    if len(self.failed) <= TOLD_MAX:
+                        _tell(schedule, verdict)
+                if row.schedules % TOLD_EVERY == 0:
+                    self.tell(row)
+        finally:
+            self.rows.append(row)
         self.tell()
 
     def tell(self, present: Row | None = None) -> None:
-        """A line about how far we are, over the last one."""
+        """A line about how far we are: over the last one at a terminal, and else now and then."""
         rows = [*self.rows, *([present] if present else [])]
         count = sum(row.schedules for row in rows)
         line = f"{len(rows)} scenarios, {count} schedules, {len(self.failed)} failed, {rows[-1].scenario}"
-        print(f"\r{line:<90} {time.monotonic() - self._began:>5.0f} s", end="", file=sys.stderr, flush=True)
+        if sys.stderr.isatty():
+            print(f"\r{line:<90} {time.monotonic() - self._began:>5.0f} s", end="", file=sys.stderr, flush=True)
+        elif count >= self._told + SAID_EVERY:
+            self._told = count
+            print(f"{line} ({time.monotonic() - self._began:.0f} s)", file=sys.stderr, flush=True)
 
-    def print(self) -> int:
-        print(file=sys.stderr)
+    def print(self, *, stopped: bool = False) -> int:
+        if sys.stderr.isatty():
+            print(file=sys.stderr)
         _print_table(self.rows, self.kinds)
         if self.failed:
             print(f"{len(self.failed)} schedules failed. To see the first again:\n  {self.failed[0].command}")
+        elif stopped:
+            print("Stopped before the end; what was played broke no rule, and ended as the undisturbed.")
         elif any(row.wrong for row in self.rows):
             print("Something is wrong though nobody dies; to see all of that scenario: --scenario NAME")
         else:
@@ -174,23 +194,72 @@ class Tally:
 
 
 def _play(options: argparse.Namespace, folder: Path) -> int:
-    turn, _, parts = options.part.partition("/")
-    names = [options.scenario] if options.scenario else stock.names()[int(turn) - 1 :: int(parts)]
-    tally = Tally()
-    for number, name in enumerate(names):
-        bench = Bench(name, folder)
-        tally.play(bench, islice(_schedules(bench, options), number % options.every, None, options.every))
-        bench.close()
+    names = [options.scenario] if options.scenario else stock.names()
+    tally, share = Tally(), Share(options)
+    try:
+        for name in names:
+            bench = Bench(name, folder)
+            tally.play(bench, share.of(units(bench, options)))
+            bench.close()
+    except KeyboardInterrupt:
+        tally.print(stopped=True)
+        raise
+    if not any(row.schedules for row in tally.rows):
+        print("error: this part has no schedule in it: there are fewer than parts", file=sys.stderr)
+        return 2
     return tally.print()
 
 
-def _schedules(bench: Bench, options: argparse.Namespace) -> Iterator[Schedule]:
-    if not options.all and not options.scenario:
-        yield from bench.daily()
-        return
-    yield from bench.singles()
-    if bench.name in stock.CORE:
-        yield from bench.pairs()
+def _count(options: argparse.Namespace, folder: Path) -> int:
+    """How many there are: of the pairs, only the first crashes have to be played for it."""
+    print(f"commit {describe()}\n\n{'scenario':<34}{'writes':>8}{'single':>8}" + "".join(f"{one:>8}" for one in PAIRED))
+    total: Counter[str] = Counter()
+    for name in [options.scenario] if options.scenario else stock.names():
+        bench = Bench(name, folder)
+        found = Counter({"writes": bench.writes, "single": sum(1 for _ in bench.singles())})
+        if name in stock.CORE:
+            found.update(schedule.recover for schedule in bench.pairs())
+        total.update(found)
+        print(_counted(name, found), flush=True)
+        bench.close()
+    pairs = sum(total[one] for one in PAIRED)
+    print(_counted("all", total))
+    print(f"\n{total['single'] + pairs:,} schedules: {total['single']:,} single crashes, {pairs:,} pairs")
+    return 0
+
+
+def _counted(name: str, found: Counter[str]) -> str:
+    return f"{name:<34}{found['writes']:>8}{found['single']:>8}" + "".join(f"{found[one] or '':>8}" for one in PAIRED)
+
+
+class Share:
+    """Of all that there is, what was asked for: one of every so many, round and round over all scenarios."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        turn, parts = options.part
+        self._units = (turn - 1, parts)
+        self._every = options.every
+        self._unit = self._schedule = 0
+
+    def of(self, units: Iterable[Callable[[], Iterable[Schedule]]]) -> Iterator[Schedule]:
+        turn, parts = self._units
+        for unit in units:
+            self._unit += 1
+            if (self._unit - 1) % parts == turn:
+                for schedule in unit():
+                    self._schedule += 1
+                    if (self._schedule - 1) % self._every == 0:
+                        yield schedule
+
+
+def units(bench: Bench, options: argparse.Namespace) -> Iterator[Callable[[], Iterable[Schedule]]]:
+    """What is shared out among parts: single crashes one by one, and first crashes with all that may follow them."""
+    singles = bench.singles() if options.all or options.scenario else bench.daily()
+    for schedule in singles:
+        yield partial(list, [schedule])
+    if (options.all or options.scenario) and bench.name in stock.CORE:
+        for first, recover in bench.firsts():
+            yield partial(bench.pairs_after, first, recover)
 
 
 def _kind(bench: Bench, schedule: Schedule) -> str:
@@ -200,9 +269,11 @@ def _kind(bench: Bench, schedule: Schedule) -> str:
 
 
 def _print_table(rows: list[Row], kinds: Counter[str]) -> None:
-    width = max(len(row.scenario) for row in rows)
+    print(f"commit {describe()}\n")
+    rows = [row for row in rows if row.schedules or row.wrong]
+    width = max((len(row.scenario) for row in rows), default=8)
     print(f"{'scenario':<{width}}  writes  schedules  violations  differing ends")
-    total = Row("all", *(sum(column) for column in zip(*(row[1:] for row in rows), strict=True)))
+    total = Row("all", *(sum(column) for column in zip((0, 0, 0, 0), *(row[1:] for row in rows), strict=True)))
     for row in (*rows, total):
         print(f"{row.scenario:<{width}}  {row.writes:>6}  {row.schedules:>9}  {row.wrong:>10}  {row.differing:>14}")
     print("\nby the kind of the first write that was disturbed, and who recovered:")

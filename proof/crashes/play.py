@@ -16,14 +16,14 @@ Five ways to go on, but for the last all at the same instant of the world's cloc
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Literal, NamedTuple, get_args
 
+from proof import scratch
+from proof.again import command
 from proof.crashes.life import Life, copy_files
 from proof.crashes.trap import Crash, Place, Trap, Visit
 from proof.crashes.world import World
@@ -56,11 +56,9 @@ class Schedule(NamedTuple):
     @property
     def command(self) -> str:
         first, *more = self.crashes
-        then = "".join(f" --second {place}" for place in more)
-        return (
-            f"python -m proof crashes --scenario {self.scenario} --write {first.write} --point {first.point}{then} "
-            f"--recover {self.recover}"
-        )
+        then = [word for place in more for word in ("--second", place)]
+        where = ("--scenario", self.scenario, "--write", first.write, "--point", first.point, *then)
+        return command("crashes", *where, "--recover", self.recover)
 
 
 class Played(NamedTuple):
@@ -77,10 +75,12 @@ class Played(NamedTuple):
 
 @contextmanager
 def workplace() -> Iterator[Path]:
-    """In memory if we can: a killed process takes no page from the kernel, so there is nothing to learn from a disk."""
-    memory = Path("/dev/shm")
-    with TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None, prefix="tenure-crashes-") as place:
-        yield Path(place)
+    """A folder in memory, if we can, while it is needed."""
+    folder = scratch.make("crashes")
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def make_custodian(scenario: Scenario, folder: Path) -> Path:

@@ -3,7 +3,8 @@
 All of them: a crash at every point of every write, recovered by the same process and by another one; at one point of
 every moment of every write, by another one while the first lingers, with objects that come in by processes of their
 own, and by one that comes late. And on the core scenarios every pair: at one point of every moment of every write, and
-again at one of every moment of every write of the life that follows.
+again at one of every moment of every write of the life that follows, recovered twice by the same process, and twice by
+another one; and, after one of every three first crashes, by another one while those before linger.
 
 The daily thousand are spread by a digest of their names, not by chance: the same today and tomorrow, and changed only
 where a scenario's own writes change.
@@ -31,7 +32,7 @@ T = TypeVar("T")
 _USUAL: dict[Moment, str] = {"before": "before-commit", "during": "after-commit", "after": "after-anchor"}
 """The point of the ledger that stands for a moment."""
 ONCE_EACH: tuple[Recover, ...] = ("rival", "client", "late")
-_PAIRED: tuple[Recover, ...] = ("same", "other", "rival")
+PAIRED: tuple[Recover, ...] = ("same", "other", "rival")
 
 
 class Bench:
@@ -83,12 +84,17 @@ class Bench:
                 yield self._single(visit, recover)
 
     def pairs(self) -> Iterator[Schedule]:
-        for first in one_each(self.visits):
-            yield from self.pairs_after(first)
+        for first, recover in self.firsts():
+            yield from self.pairs_after(first, recover)
 
-    def pairs_after(self, first: Visit) -> Iterator[Schedule]:
-        """Every second crash after this one. Who recovers goes round, so that neighbours are recovered differently."""
-        recover = _PAIRED[(first.place.write + list(_USUAL).index(first.moment)) % len(_PAIRED)]
+    def firsts(self) -> Iterator[tuple[Visit, Recover]]:
+        """The first crashes of all pairs, and who recovers from both."""
+        for first in one_each(self.visits):
+            for recover in PAIRED if _turn(first) == PAIRED.index("rival") else PAIRED[:-1]:
+                yield first, recover
+
+    def pairs_after(self, first: Visit, recover: Recover) -> Iterator[Schedule]:
+        """Every second crash after this one."""
         with play(self.scenario, self.custodian, (first.place,), recover) as played:
             seconds = one_each(played.visits[1])
         for second in seconds:
@@ -116,12 +122,17 @@ class Bench:
 
     def _daily_pairs(self) -> Iterator[Schedule]:
         firsts = self._spread(one_each(self.visits))[:DAILY_FIRSTS]
-        turns = [self._spread(self.pairs_after(first))[:DAILY_PAIRS] for first in firsts]
+        turns = [self._spread(self.pairs_after(first, PAIRED[_turn(first)]))[:DAILY_PAIRS] for first in firsts]
         taken = [pair for row in zip(*turns, strict=False) for pair in row]
         yield from taken[:DAILY_PAIRS]
 
     def _spread(self, items: Iterable[T]) -> list[T]:
         return sorted(items, key=lambda item: sha256(f"{self.name} {item}".encode()).digest())
+
+
+def _turn(first: Visit) -> int:
+    """Goes round, so that neighbours differ."""
+    return (first.place.write + list(_USUAL).index(first.moment)) % len(PAIRED)
 
 
 def one_each(visits: Iterable[Visit]) -> list[Visit]:

@@ -1,6 +1,6 @@
 """Damaged images of the ledger: every acknowledged entry or a refusal that says why, never silence.
 
-    python -m proof damage                        5,000 images, and a table: kind of damage x what came of it
+    python -m proof damage                        5,000 different images, and a table: damage x what came of it
     python -m proof damage --only flip            one kind, or one original (rebooted, journal, custodian, ...)
     python -m proof damage --replay rebooted:cut:fleet.db-wal:12800
 
@@ -19,9 +19,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from proof.damage.cases import KINDS, Case, damaged, floor, plan
+from proof.again import command
+from proof.commit import describe
+from proof.damage.cases import KINDS, Case, damaged, different, floor, plan
 from proof.damage.judges import Outcome, judge
 from proof.damage.originals import Original, originals, written
+from proof.options import positive
 
 IMAGES = 5000
 HANG_SECONDS = 60
@@ -54,12 +57,12 @@ def run(
 
 
 def table(judged: Judged) -> str:
-    """Kinds down, outcomes across, and how often each reason was given."""
+    """Kinds down, outcomes across, and how often each reason was given: of trials, see ``plan``."""
     counts = Counter((case.kind, outcome.verdict) for case, outcome in judged)
     reasons = Counter(
         (outcome.verdict, outcome.why) for _, outcome in judged if outcome.verdict in ("refused", "found")
     )
-    lines = [f"{'damage':<10}{'images':>8}" + "".join(f"{name:>15}" for name in COLUMNS)]
+    lines = [f"{'damage':<10}{'trials':>8}" + "".join(f"{name:>15}" for name in COLUMNS)]
     for kind in [*KINDS, "all"]:
         row = [sum(n for (each, verdict), n in counts.items() if kind in (each, "all") and verdict == name)
                for name in COLUMNS]  # fmt: skip
@@ -72,48 +75,81 @@ def table(judged: Judged) -> str:
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m proof damage", description=__doc__.split("\n")[0])
-    parser.add_argument("--images", type=int, default=IMAGES, metavar="N", help="how many images (%(default)s)")
+    parser.add_argument("--images", type=positive, default=IMAGES, metavar="N", help="how many images (%(default)s)")
     parser.add_argument("--only", metavar="WHAT", help=f"one kind ({', '.join(KINDS)}) or one original")
     parser.add_argument("--replay", metavar="ID", type=Case.named, help="one image, by its name")
-    parser.add_argument("--keep", metavar="DIR", type=Path, help="with --replay: leave the damaged files here")
+    parser.add_argument(
+        "--keep", metavar="DIR", type=Path, help="with --replay: leave the damaged files in a new folder"
+    )
     given = parser.parse_args(argv)
+    if given.keep and not given.replay:
+        parser.error("--keep is for one image: name it with --replay")
+    if given.only and given.replay:
+        parser.error("--only is for many images, --replay for one: write one of them")
     with workplace() as folder:
         wholes = originals(folder / "originals")
-        cases = [given.replay] if given.replay else plan(wholes, given.images)
-        cases = [case for case in cases if given.only in (None, case.kind, case.original)]
-        if not cases or cases[0].original not in wholes:
-            parser.error(f"there is no such image; originals are {', '.join(wholes)}")
-        if given.replay and not _exists(given.replay, wholes):
-            parser.error(f"{given.replay.id}: there is no such place in {given.replay.original}")
-        if given.replay and given.keep:
-            written(damaged(given.replay, wholes[given.replay.original]), given.keep)
+        try:
+            cases = _chosen(wholes, given)
+        except ValueError as error:
+            parser.error(str(error))
         with _watched() as watch:
             judged = run(cases, wholes, folder, _progress(len(cases), watch))
+        images = different(cases, wholes)
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
     if given.replay:
         print(f"{given.replay.id}: {judged[0][1].verdict} {judged[0][1].why}".rstrip())
     else:
         print(table(judged))
-    return _ending(judged)
+    return _ending(judged, images)
 
 
-def _exists(case: Case, wholes: dict[str, Original]) -> bool:
+def _chosen(wholes: dict[str, Original], given: argparse.Namespace) -> list[Case]:
+    """The cases that were asked for; ValueError where there are none."""
+    case: Case | None = given.replay
+    if case is None:
+        if given.only not in (None, *KINDS, *wholes):
+            raise ValueError(f"{given.only} is no kind ({', '.join(KINDS)}) and no original ({', '.join(wholes)})")
+        cases = [each for each in plan(wholes, given.images) if given.only in (None, each.kind, each.original)]
+        if not cases:
+            raise ValueError(f"of {given.images} images none is {given.only}: ask for more")
+        return cases
+    if case.original not in wholes:
+        raise ValueError(f"{case.original} is no original; there are {', '.join(wholes)}")
+    files = damaged(case, wholes[case.original])
+    if given.keep:
+        _leave(files, given.keep)
+    return [case]
+
+
+def _leave(files: dict[str, bytes], folder: Path) -> None:
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise ValueError(f"{folder} is there already: name a folder for --keep that is empty or not there yet")
     try:
-        return bool(damaged(case, wholes[case.original])) or case.kind == "missing"
-    except (KeyError, IndexError, ValueError):
-        return False
+        if folder.exists():
+            folder.rmdir()
+        written(files, folder)
+    except OSError as error:
+        raise ValueError(f"the damaged files cannot be left in {folder}: {error.strerror}") from error
 
 
-def _ending(judged: Judged) -> int:
+def _again(case: Case) -> str:
+    """How to see an image again, to be pasted into a shell."""
+    return f"     at commit {describe()}, again: {command('damage', '--replay', case.id)}"
+
+
+def _ending(judged: Judged, images: int) -> int:
     lost = [(case, outcome) for case, outcome in judged if outcome.verdict == "lost"]
     for case, outcome in lost[:20]:
-        print(f"LOST {case.id}: {outcome.why}\n     again: python -m proof damage --replay {case.id} --keep DIR")
+        print(f"LOST {case.id}: {outcome.why}\n{_again(case)}")
     if lost:
-        print(f"{len(lost)} of {len(judged)} images were lost in silence, or with a traceback.")
-    else:
-        print(f"\n{len(judged)} image{'s' * (len(judged) != 1)}: every acknowledged entry, or a refusal that says why.")
-    return 1 if lost else 0
+        print(f"{len(lost)} of {len(judged)} trials were lost in silence, or with a traceback.")
+        print("Add --keep and the name of a new folder to look at one's files.")
+        return 1
+    more = f", in {len(judged):,} trials" if len(judged) > images else ""
+    plural = "s, no two with the same bytes" if images > 1 else ""
+    print(f"\n{images:,} damaged image{plural}{more}: every acknowledged entry, or a refusal that says why.")
+    return 0
 
 
 @contextmanager
@@ -128,8 +164,7 @@ def _watched() -> Iterator[Callable[[Case], None]]:
                 news.clear()
             elif now and not over.is_set():
                 print(
-                    f"\nHANG {now[-1].id}: no answer in {HANG_SECONDS} seconds\n"
-                    f"     again: python -m proof damage --replay {now[-1].id} --keep DIR",
+                    f"\nHANG {now[-1].id}: no answer in {HANG_SECONDS} seconds\n{_again(now[-1])}",
                     file=sys.stderr,
                     flush=True,
                 )

@@ -2,7 +2,8 @@
 
     ORIGINAL:KIND:WHERE:WHAT         rebooted:cut:fleet.db-wal:12800      finished:flip:fleet.db:4100.3
 
-Nothing here is chosen by the clock or by luck that cannot be repeated: offsets come from the names themselves.
+Nothing here is chosen by the clock or by luck that cannot be repeated: offsets come from the names themselves. What
+changes nothing is no image, and the same bytes under two names are one (``plan``).
 
 An old anchor vouches for as much as it says, so with one in place the store may be as old as it (``floor``) and no
 older. A whole store put back together with its anchor cannot be told from one that never went on: that is why the
@@ -11,17 +12,22 @@ anchor may lie on another disk, and why a cluster's journal is also held against
 
 from __future__ import annotations
 
+import hashlib
 import random
 import re
+from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterator
-from itertools import combinations, islice, zip_longest
+from itertools import combinations, count, islice
 
 from msgspec import Struct
 
 from proof.damage.originals import LEDGER, Files, Original
 
 SECTOR, PAGE, FRAME, WAL_HEADER, FRAME_HEADER = 512, 4096, 24 + 4096, 32, 24
-FLIPS_MIN = 500
+GROWN_MAX = 1 << 20
+FLIPS_MIN = 1000
+UNITS_A_ROUND = 16
+"""A zone of so many pages or frames gets one flip more in each round."""
 _SEQ = re.compile(rb"tenure-anchor/1 \S+ (\d+) ")
 
 
@@ -41,13 +47,23 @@ class Case(Struct, frozen=True, order=True):
     def named(cls, text: str) -> Case:
         parts = text.split(":")
         if len(parts) != 4 or parts[1] not in KINDS:
-            raise ValueError(f"an image is named ORIGINAL:KIND:WHERE:WHAT with a kind of {', '.join(KINDS)}")
+            raise ArgumentTypeError(f"an image is named ORIGINAL:KIND:WHERE:WHAT with a kind of {', '.join(KINDS)}")
         return cls(*parts)
+
+
+class Unchanged(ValueError):
+    """There is no such place, or what stands there is what the damage would write."""
 
 
 def damaged(case: Case, whole: Original) -> Files:
     """The store's files with this damage; the same bytes each time, for the same store."""
-    return KINDS[case.kind].do(dict(whole.files), whole, case)
+    try:
+        files = KINDS[case.kind].do(dict(whole.files), whole, case)
+    except (LookupError, ValueError) as error:
+        raise Unchanged(f"{case.id}: there is no such place in {whole.name}") from error
+    if files == whole.files:
+        raise Unchanged(f"{case.id} changes nothing: these are the bytes of {whole.name} without damage")
+    return files
 
 
 def floor(case: Case, whole: Original, files: Files) -> int:
@@ -58,14 +74,79 @@ def floor(case: Case, whole: Original, files: Files) -> int:
     return max(int(seq) for seq in _SEQ.findall(anchor))
 
 
-def plan(wholes: dict[str, Original], count: int) -> list[Case]:
-    """So many cases, spread over all kinds: each change there is, and as many flipped bits as make up the number."""
+def plan(wholes: dict[str, Original], images: int) -> list[Case]:
+    """So many images that differ in their bytes: each change there is, and as many flipped bits as make up the number.
+
+    Some bytes are an image of two stores, an empty folder for one, and are then tried with each of them: that makes
+    a few more cases than images. With fewer images than there are changes, it is some of all of them.
+    """
+    tried = _Tried(wholes)
     every = (case for whole in wholes.values() for kind in KINDS.values() for case in kind.cases(whole))
-    fixed, flips = list(dict.fromkeys(filter(_sensible, every))), _once(filter(_sensible, _flips(wholes)))
-    if count >= len(fixed) + FLIPS_MIN:
-        return fixed + list(islice(flips, count - len(fixed)))
-    most = fixed + list(islice(flips, FLIPS_MIN))
-    return [most[number * len(most) // count] for number in range(count)]
+    fixed = [case for case in every if tried.new(case)]
+    flips = filter(tried.new, _flips(wholes))
+    if len(tried.images) + FLIPS_MIN <= images:
+        while len(tried.images) < images:
+            fixed.append(next(flips))
+        return fixed
+    fixed += islice(flips, FLIPS_MIN)
+    tried.images.clear()
+    most = list(filter(tried.first, fixed))
+    return [most[number * len(most) // images] for number in range(images)]
+
+
+class _Tried:
+    """Which bytes were planned for already. Whole stores count as such: no damage may end in one of them."""
+
+    def __init__(self, wholes: dict[str, Original]) -> None:
+        self._wholes = wholes
+        self._known = {id(raw): _digest(raw) for whole in wholes.values() for raw in whole.files.values()}
+        self.images: set[bytes] = set()
+        self._cases = {(_reader(whole.name), self._image(whole.files)) for whole in wholes.values()}
+
+    def new(self, case: Case) -> bool:
+        """Whether these bytes were not given to the same reader yet."""
+        if not _sensible(case):
+            return False
+        try:
+            image = self.image(case)
+        except Unchanged:
+            return False
+        if (_reader(case.original), image) in self._cases:
+            return False
+        self._cases.add((_reader(case.original), image))
+        self.images.add(image)
+        return True
+
+    def first(self, case: Case) -> bool:
+        """Whether nobody at all was given these bytes since ``images`` was cleared."""
+        image, before = self.image(case), len(self.images)
+        self.images.add(image)
+        return len(self.images) > before
+
+    def image(self, case: Case) -> bytes:
+        return self._image(damaged(case, self._wholes[case.original]))
+
+    def _image(self, files: Files) -> bytes:
+        """What stands for all the bytes of a store and the names they are under."""
+        parts = (
+            f"{name}\0".encode() + (self._known.get(id(raw)) or _digest(raw)) for name, raw in sorted(files.items())
+        )
+        return _digest(b"".join(parts))
+
+
+def different(cases: list[Case], wholes: dict[str, Original]) -> int:
+    """How many images there are among these cases, by their bytes."""
+    tried = _Tried(wholes)
+    return len({tried.image(case) for case in cases})
+
+
+def _digest(raw: bytes) -> bytes:
+    return hashlib.sha256(raw).digest()
+
+
+def _reader(original: str) -> str:
+    """Who is given the files: a ledger's four states are read in the same way."""
+    return "ledger" if original in ("running", "rebooted", "finished", "unsaid") else original
 
 
 def _sensible(case: Case) -> bool:
@@ -76,8 +157,16 @@ def _sensible(case: Case) -> bool:
 # --- the kinds ------------------------------------------------------------------------------------------------------
 
 
+def _place(text: str, room: int) -> int:
+    """An offset in a file, or another number below ``room``: in plain digits."""
+    if not text.isdecimal() or not int(text) < room:
+        raise IndexError(text)
+    return int(text)
+
+
 def _cut(files: Files, whole: Original, case: Case) -> Files:
-    return files | {case.where: files[case.where][: int(case.what)]}
+    raw = files[case.where]
+    return files | {case.where: raw[: _place(case.what, len(raw))]}
 
 
 def _cuts(whole: Original) -> Iterator[Case]:
@@ -92,14 +181,15 @@ def _cuts(whole: Original) -> Iterator[Case]:
 
 
 def _flip(files: Files, whole: Original, case: Case) -> Files:
-    offset, bit = (int(part) for part in case.what.split("."))
+    offset, bit = case.what.split(".")
     raw = bytearray(files[case.where])
-    raw[offset % len(raw)] ^= 1 << bit
+    raw[_place(offset, len(raw))] ^= 1 << _place(bit, 8)
     return files | {case.where: bytes(raw)}
 
 
 def _zero(files: Files, whole: Original, case: Case) -> Files:
-    at, raw = int(case.what), files[case.where]
+    raw = files[case.where]
+    at = _place(case.what, len(raw))
     return files | {case.where: raw[:at] + bytes(min(SECTOR, len(raw) - at)) + raw[at + SECTOR :]}
 
 
@@ -111,8 +201,8 @@ def _zeros(whole: Original) -> Iterator[Case]:
 
 def _stray(files: Files, whole: Original, case: Case) -> Files:
     """A sector that was meant for another place."""
-    to, source = (int(part) for part in case.what.split("<"))
     raw = files[case.where]
+    to, source = (_place(part, len(raw)) for part in case.what.split("<"))
     return files | {case.where: raw[:to] + raw[source : source + SECTOR] + raw[to + SECTOR :]}
 
 
@@ -128,9 +218,10 @@ def _strays(whole: Original) -> Iterator[Case]:
 def _frames(files: Files, whole: Original, case: Case) -> Files:
     """Frames of the WAL that changed places, came twice, or were lost."""
     verb, first, second = case.what.split("-")
-    name, one, two = case.where, int(first), int(second)
+    name = case.where
     header, rest = files[name][:WAL_HEADER], files[name][WAL_HEADER:]
     frames = [rest[at : at + FRAME] for at in range(0, len(rest), FRAME)]
+    one, two = (_place(each, len(frames)) for each in (first, second))
     match verb:
         case "swap":
             frames[one], frames[two] = frames[two], frames[one]
@@ -140,6 +231,8 @@ def _frames(files: Files, whole: Original, case: Case) -> Files:
             del frames[one]
         case "payload":
             frames[one] = frames[one][:FRAME_HEADER] + frames[two][FRAME_HEADER:]
+        case _:
+            raise LookupError(verb)
     return files | {name: header + b"".join(frames)}
 
 
@@ -155,9 +248,10 @@ def _frame_cases(whole: Original) -> Iterator[Case]:
 def _pages(files: Files, whole: Original, case: Case) -> Files:
     """Pages of the database that changed places, or of which one overwrote another."""
     verb, first, second = case.what.split("-")
-    one, two, raw = int(first), int(second), files[case.where]
+    raw = files[case.where]
     pages = [raw[at : at + PAGE] for at in range(0, len(raw), PAGE)]
-    pages[one], pages[two] = pages[two], (pages[one] if verb == "swap" else pages[two])
+    one, two = (_place(each, len(pages)) for each in (first, second))
+    pages[one], pages[two] = pages[two], {"swap": pages[one], "over": pages[two]}[verb]
     return files | {case.where: b"".join(pages)}
 
 
@@ -173,7 +267,7 @@ def _old(files: Files, whole: Original, case: Case) -> Files:
     """Some files as they were earlier; one that was not there then is gone."""
     for name, number in zip(case.where.split("+"), case.what.split("+"), strict=True):
         files.pop(name, None)
-        if name in (past := whole.past[int(number)]):
+        if name in (past := whole.past[_place(number, len(whole.past))]):
             files[name] = past[name]
     return files
 
@@ -217,8 +311,8 @@ def _foreign_cases(whole: Original) -> Iterator[Case]:
 def _grown(files: Files, whole: Original, case: Case) -> Files:
     """Something was appended: zeros, as by a file system that made room, or the file's own beginning."""
     verb, size = case.what.split("-")
-    raw = files[case.where]
-    return files | {case.where: raw + (bytes(int(size)) if verb == "zeros" else raw[: int(size)])}
+    raw, more = files[case.where], _place(size, GROWN_MAX)
+    return files | {case.where: raw + {"zeros": bytes(more), "itself": raw[:more]}[verb]}
 
 
 def _grown_cases(whole: Original) -> Iterator[Case]:
@@ -257,45 +351,40 @@ def _some(names: list[str], most: int | None = None) -> Iterator[tuple[str, ...]
 
 
 def _flips(wholes: dict[str, Original]) -> Iterator[Case]:
-    """For ever, one from each zone in turn."""
-    streams = [_zone(whole, *zone) for whole in wholes.values() for zone in _zones(whole)]
-    while True:
-        for case in zip_longest(*(islice(stream, 1) for stream in streams)):
-            yield from (one for one in case if one is not None)
+    """For ever, round by round some from each zone: more where there are more pages or frames, so that all are hit."""
+    zones = [(whole, *zone) for whole in wholes.values() for zone in _zones(whole)]
+    for turn in count():
+        for whole, file, zone, unit, part in zones:
+            size = len(whole.files[file])
+            units = range(part.start, size, unit)
+            share = 1 + len(units) // UNITS_A_ROUND
+            first = len(units) // 2 if zone in ("cells", "payloads") else 0  # while heads begin at the beginning
+            for number in range(first + turn * share, first + (turn + 1) * share):
+                luck = random.Random(f"flip {whole.name} {file} {zone} {number}")
+                start = units[number % len(units)]
+                offset = start + luck.randrange(min(len(part), size - start))
+                yield Case(whole.name, "flip", file, f"{offset}.{luck.randrange(8)}")
 
 
-def _once(cases: Iterator[Case]) -> Iterator[Case]:
-    seen: set[Case] = set()
-    return (case for case in cases if not (case in seen or seen.add(case)))  # type: ignore[func-returns-value]
+def _zones(whole: Original) -> Iterator[tuple[str, str, int, range]]:
+    """The parts of a file that mean different things: header, heads of pages, payloads, ...
 
-
-def _zone(whole: Original, file: str, zone: str, places: Callable[[random.Random], int]) -> Iterator[Case]:
-    luck = random.Random(f"flip {whole.name} {file} {zone}")
-    while True:
-        yield Case(whole.name, "flip", file, f"{places(luck)}.{luck.randrange(8)}")
-
-
-def _zones(whole: Original) -> Iterator[tuple[str, str, Callable[[random.Random], int]]]:
-    """The parts of a file that mean different things: header, heads of pages, payloads, ..."""
+    A zone has a name, comes again after so many bytes (``unit``), and is that part of each unit.
+    """
     for name, raw in whole.files.items():
         size = len(raw)
         if name == LEDGER:
-            yield name, "header", lambda luck: luck.randrange(100)
-            yield name, "schema", lambda luck: luck.randrange(100, PAGE)
-            yield name, "heads", lambda luck, size=size: luck.randrange(0, size, PAGE) + luck.randrange(12)
-            yield name, "cells", lambda luck, size=size: luck.randrange(PAGE, size)
-            yield name, "anywhere", lambda luck, size=size: luck.randrange(size)
+            yield name, "header", size, range(100)
+            yield name, "schema", size, range(100, PAGE)
+            yield name, "heads", PAGE, range(12)
+            yield name, "cells", PAGE, range(12, PAGE)
         elif name == f"{LEDGER}-wal":
-            yield name, "header", lambda luck: luck.randrange(WAL_HEADER)
-            yield (
-                name,
-                "frame heads",
-                lambda luck, size=size: (
-                    WAL_HEADER + luck.randrange(size // FRAME) * FRAME + luck.randrange(FRAME_HEADER)
-                ),
-            )
-            yield name, "payloads", lambda luck, size=size: luck.randrange(WAL_HEADER, size)
+            yield name, "header", size, range(WAL_HEADER)
+            yield name, "frame heads", FRAME, range(WAL_HEADER, WAL_HEADER + FRAME_HEADER)
+            yield name, "payloads", FRAME, range(WAL_HEADER + FRAME_HEADER, WAL_HEADER + FRAME)
         elif name.endswith(".anchor"):
-            yield name, "line", lambda luck: luck.randrange(2) * PAGE + luck.randrange(170)
+            yield name, "lines", PAGE, range(170)
+        elif name.endswith("-shm"):
+            yield name, "anywhere", PAGE, range(PAGE)
         else:
-            yield name, "anywhere", lambda luck, size=size: luck.randrange(size)
+            yield name, "anywhere", size, range(size)

@@ -2,7 +2,8 @@
 
     running    half of the entries are in the database, half still in its WAL: the process is alive or was killed
     rebooted   the same without the -shm, as after a power cut
-    open       the same files, damaged under the hands of a process that has them open and goes on appending
+    open       such files of another fleet, damaged under the hands of a process that has them open and goes on
+               appending
     finished   closed: everything is in the database
     unsaid     killed between COMMIT and the anchor: the last entry was committed and never acknowledged
     fleet      the ledger of a fleet that runs: its state is built again, from an image and what came after it
@@ -70,13 +71,14 @@ class Died(Exception):
 
 def originals(folder: Path) -> dict[str, Original]:
     """All of them, made anew, with their own work in ``folder``."""
-    mine, other = _Story(folder / "mine", "lab"), _Story(folder / "other", "other")
+    mine, other, alive = (_Story(folder / each, fleet) for each, fleet in
+                          (("mine", "lab"), ("other", "other"), ("alive", "alive")))  # fmt: skip
     journal, foreign_journal = mine.journal(), other.journal()
     found = [
         Original("running", mine.running, mine.said, past=mine.past, foreign=other.running),
         Original("rebooted", _without_shm(mine.running), mine.said, past=mine.past,
                  foreign=_without_shm(other.running)),
-        Original("open", mine.running, mine.said, past=mine.past, foreign=other.running),
+        Original("open", alive.running, alive.said, past=alive.past, foreign=other.running),
         Original("finished", mine.finished, mine.said, past=mine.past, foreign=other.finished),
         Original("unsaid", mine.unsaid, mine.said, unsaid=mine.unsaid_tail, past=mine.past, foreign=other.unsaid),
         _fleet(folder / "fleets"),

@@ -10,24 +10,30 @@ See ``classes`` for what is tried (``texts``, ``objects``), ``surfaces`` for the
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 
+from proof.again import command
+from proof.commit import describe
 from proof.damage import workplace
-from proof.hostile.classes import CLASSES, VARIANTS, variant
-from proof.hostile.judge import Bench, Finding, Result
+from proof.hostile.classes import CLASSES, VARIANTS, NoMore, variant
+from proof.hostile.judge import Bench, Result
+from proof.hostile.parts import Variant
+from proof.options import positive
 
-_NAMED = re.compile(rf"({'|'.join(CLASSES)}):\d+")
+NUMBERED_MAX = 10_000
+SHOWN_MAX = 8
 
 
 def table(results: dict[str, Result]) -> str:
     """Classes down, surfaces across: refused and taken, and the most work that one answer took."""
-    head = f"{'class':<12}{'':>9}{'command line':^18}{'fleet':^18}{'webhook':^18}"
-    lines = [head, f"{'':<12}{'variants':>9}" + f"{'refused':>9}{'taken':>9}" * 3 + f"{'most steps':>12}{'faults':>8}"]
+    head = f"{'class':<12}{'':>9}{'command line':^18}{'fleet':^18}{'webhook':^36}"
+    cells = f"{'variants':>9}" + f"{'refused':>9}{'taken':>9}" * 3 + f"{'reviews':>9}{'as bytes':>9}"
+    lines = [head, f"{'':<12}{cells}{'most steps':>12}{'faults':>8}"]
     for name, one in results.items():
         cells = "".join(
             f"{one.refused[where] or '.':>9}{one.taken[where] or '.':>9}" for where in ("cli", "fleet", "hook")
         )
+        cells += f"{one.reviews:>9,}{one.raw or '.':>9}"
         lines.append(f"{name:<12}{one.count:>9}{cells}{one.steps:>12,}{len(one.findings) or '.':>8}")
     return "\n".join(lines)
 
@@ -43,16 +49,22 @@ def run(bench: Bench, name: str, count: int) -> Result:
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m proof hostile", description=__doc__.split("\n")[0])
-    parser.add_argument("--variants", type=int, default=VARIANTS, metavar="N", help="of each class (%(default)s)")
+    parser.add_argument("--variants", type=positive, default=VARIANTS, metavar="N", help="of each class (%(default)s)")
     parser.add_argument("--class", dest="only", choices=CLASSES, metavar="CLASS", help=f"one of {', '.join(CLASSES)}")
-    parser.add_argument("--replay", metavar="CLASS:N", help="one manifest, and what was said to it")
+    parser.add_argument("--replay", metavar="CLASS:N", type=_named, help="one manifest, and what was said to it")
     parser.add_argument("--no-processes", action="store_true", help="leave out the sample in real processes")
     given = parser.parse_args(argv)
-    if given.replay and not _NAMED.fullmatch(given.replay):
-        parser.error(f"a manifest is named CLASS:NUMBER, and a class is one of {', '.join(CLASSES)}")
+    if given.replay and given.only:
+        parser.error("--class is for many manifests, --replay for one: write one of them")
+    try:
+        for name in [given.only] if given.only else () if given.replay else CLASSES:
+            variant(name, given.variants - 1)
+        tried = variant(*given.replay) if given.replay else None
+    except NoMore as error:
+        parser.error(str(error))
     with workplace() as folder, Bench(folder) as bench:
-        if given.replay:
-            return _replay(bench, given.replay)
+        if tried is not None:
+            return _replay(bench, *given.replay, tried, processes=not given.no_processes)
         results: dict[str, Result] = {}
         for name in [given.only] if given.only else CLASSES:
             if sys.stderr.isatty():
@@ -63,28 +75,52 @@ def main(argv: list[str]) -> int:
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
     print(table(results))
-    return _ending([finding for one in results.values() for finding in one.findings], results)
+    return _ending(results)
 
 
-def _replay(bench: Bench, name: str) -> int:
-    kind, _, number = name.partition(":")
-    tried, result = variant(kind, int(number)), Result()
+def _named(text: str) -> tuple[str, int]:
+    """A variant's name, taken apart."""
+    name, _, number = text.partition(":")
+    if name not in CLASSES or not number.isdecimal() or int(number) >= NUMBERED_MAX:
+        raise argparse.ArgumentTypeError(
+            f"a manifest is named CLASS:NUMBER with a number below {NUMBERED_MAX} and a class of {', '.join(CLASSES)}"
+        )
+    return name, int(number)
+
+
+def _replay(bench: Bench, kind: str, number: int, tried: Variant, *, processes: bool) -> int:
+    name, result = f"{kind}:{number}", Result()
     text = tried.text if len(tried.text) < 4000 else tried.text[:2000] + b" ... " + tried.text[-1000:]
     print(text.decode("utf-8", "backslashreplace").encode("unicode_escape").decode().replace("\\n", "\n"))
-    for where, told in bench.judge(name, tried, result):
+    answers = bench.judge(name, tried, result)
+    for where, told in answers if len(answers) <= SHOWN_MAX else [*answers[: SHOWN_MAX - 1], answers[-1]]:
         words = told.why[:5] or ("its metadata is the API server's to judge",) * (where == "webhook")
-        print(f"--- {where}: {'taken' if told.taken else 'refused'}", *words, sep="\n    ")
-    return _ending(result.findings, {kind: result})
+        print(f"--- {where}: {'refused' if told.why else 'taken'}", *words, sep="\n    ")
+    if len(answers) > SHOWN_MAX:
+        print(f"({len(answers) - SHOWN_MAX} answers of the webhook before the last are not shown)")
+    bench.close_class(kind, result)
+    if processes:
+        bench.in_a_process(name, tried, result)
+    return _ending({kind: result})
 
 
-def _ending(findings: list[Finding], results: dict[str, Result]) -> int:
+def _ending(results: dict[str, Result]) -> int:
+    findings = [finding for one in results.values() for finding in one.findings]
     for finding in findings[:20]:
+        words: list[object] = ["--replay", finding.id]
+        if finding.id in results:
+            words = ["--class", finding.id, "--variants", results[finding.id].count]
         print(f"FAULT {finding.id} on {finding.where}: {finding.what}")
-        print(f"      again: python -m proof hostile --replay {finding.id}")
+        print(f"      at commit {describe()}, again: {command('hostile', *words)}")
     total = sum(one.count for one in results.values())
     if findings:
         print(f"{len(findings)} faults in {total} manifests.")
         return 1
-    plural = "" if total == 1 else "s"
-    print(f"\n{total} manifest{plural}: refused in words on every surface, or valid and the same on all of them.")
+    reviews, raw, passed = (sum(getattr(one, key) for one in results.values()) for key in ("reviews", "raw", "passed"))
+    print(f"\nThe webhook answered {reviews:,} review{'s' * (reviews != 1)}, {raw} of them with a text that is no "
+          f"object. It let {passed} of the manifests\npass that the fleet refuses: for spelling, metadata, a status or "
+          "a document beside, which it is not asked to judge.")  # fmt: skip
+    alone = "" if total == 1 else "s, no two of a class alike"
+    print(f"{total:,} manifest{alone}, on three surfaces: refused in words, or with nothing wrong that is the "
+          "surface's to judge.")  # fmt: skip
     return 0

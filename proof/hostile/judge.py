@@ -2,7 +2,8 @@
 
 refused     in words that can be printed, with what would be right; nothing written; no traceback
 taken       only if it was not meant to be refused, and then the same normal form on every surface
-alike       the command line says what the fleet says; the webhook judges an object as the fleet judges that object
+alike       the command line says what the fleet says; the webhook judges an object as the fleet judges that object,
+            and the operator takes in what it let pass; of objects that are wrong together, the last is refused
 bounded     interpreter steps of one answer, in whole: no clock is asked
 afterwards  the fleet still takes an honest run and starts it
 """
@@ -14,18 +15,21 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
-from itertools import islice
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from proof.hostile.parts import Variant
-from proof.hostile.surfaces import SENT_OBJECTS_MAX, CommandLine, Driven, Hook, Told, made
+from proof.hostile.surfaces import SENT_OBJECTS_MAX, CommandLine, Driven, Hook, Told
 
 STEPS_MAX = 4_000_000
 """Calls and returns of one answer, everything included."""
+TOGETHER_MAX = 1000
+"""Objects that are sent to the webhook where it is all of them that count."""
 _OURS = ("metadata", "apiVersion", "kind", "status")
 """What the API server judges before a webhook is asked, or takes from elsewhere."""
 _PROGRAM = "import sys; from tenure.cli.main import kubectl_runs; sys.exit(kubectl_runs())"
@@ -35,6 +39,7 @@ class Finding(Struct, frozen=True):
     """Something that must not be."""
 
     id: str
+    """A variant's, or its class's where it took all of them."""
     where: str
     what: str
 
@@ -45,6 +50,12 @@ class Result(Struct):
     count: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     taken: Counter[str] = field(default_factory=Counter)
+    reviews: int = 0
+    """Calls about one object each that were made to the webhook."""
+    raw: int = 0
+    """Texts of which no object can be made: each went into a review byte for byte."""
+    passed: int = 0
+    """Manifests that the fleet refused and the webhook let pass: not for their objects, see ``_unlike_the_fleet``."""
     steps: int = 0
     findings: list[Finding] = field(default_factory=list)
 
@@ -54,8 +65,8 @@ class Bench:
 
     def __init__(self, folder: Path) -> None:
         self.cli, self.fleet = CommandLine(folder / "cli"), Driven(folder / "fleet")
-        self.hook = Hook(lambda: self.fleet.state)
-        self._shown: list[str] = []
+        self.hook = Hook(folder / "hook")
+        self._shown: list[tuple[str, str]] = []
 
     def __enter__(self) -> Self:
         return self
@@ -64,34 +75,47 @@ class Bench:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.fleet.close()
+        self.hook.operator.close()
 
     def judge(self, name: str, variant: Variant, result: Result) -> list[tuple[str, Told]]:
         """One manifest on all three; what each answered."""
         result.count += 1
-        trees = list(islice(made(variant.text), SENT_OBJECTS_MAX))
-        hooked = self._watched(name, "webhook", lambda: self.hook.ask(variant.text, trees), result) or []
-        alone = [(tree, told, self.fleet.ask_tree(tree) if tree is not None else None) for tree, told in hooked]
+        hooked = self._hooked(name, variant, result)
         cli = self._watched(name, "command line", lambda: self.cli.ask(variant.text), result) or Told(fault="no answer")
         fleet = self._watched(name, "fleet", lambda: self.fleet.ask(variant.text), result) or Told(fault="no answer")
-        for where, told in (("cli", cli), ("fleet", fleet)):
-            (result.refused if told.why else result.taken)[where] += 1
-        if hooked:
-            (result.refused if any(told.why for _, told in hooked) else result.taken)["hook"] += 1
-        faults = [("command line", cli.fault), ("fleet", fleet.fault), *(("webhook", told.fault) for _, told in hooked)]
+        for where, why in (("cli", cli.why), ("fleet", fleet.why), ("hook", any(told.why for told in hooked))):
+            (result.refused if why else result.taken)[where] += 1
+        result.passed += bool(fleet.why) and not any(told.why for told in hooked)
+        faults = [("command line", cli.fault), ("fleet", fleet.fault), *(("webhook", told.fault) for told in hooked)]
         faults += [("command line", _unlike(cli, fleet)), ("fleet", _wrongly_taken(variant, fleet))]
-        faults += [("webhook", _unlike_the_fleet(told, judged, fleet)) for _, told, judged in alone]
+        faults += [("webhook", _other_form(told, fleet)) for told in hooked]
+        faults += [("webhook", _let_together(hooked))] if variant.together else []
         result.findings += [Finding(name, where, what) for where, what in faults if what]
         self.fleet.forget(fleet)
-        self._shown += [key for key in cli.taken if key.startswith("Run/")]
-        return [("command line", cli), ("fleet", fleet), *(("webhook", told) for _, told in hooked)]
+        self._shown += [(name, key.removeprefix("Run/")) for key in cli.taken if key.startswith("Run/")]
+        return [("command line", cli), ("fleet", fleet), *(("webhook", told) for told in hooked)]
+
+    def _hooked(self, name: str, variant: Variant, result: Result) -> list[Told]:
+        """One object after the other; what was let pass is there when the next is asked about."""
+        reviews = self.hook.reviews(variant.text, most=TOGETHER_MAX if variant.together else SENT_OBJECTS_MAX)
+        result.reviews += len(reviews)
+        result.raw += reviews[0].tree is None
+        answers: list[Told] = []
+        for sent in reviews:
+            judged = self.hook.operator.ask_tree(sent.tree) if sent.ours else None
+            told = self._watched(name, "webhook", partial(self.hook.ask, sent), result) or Told(fault="no answer")
+            fault = _unlike_the_fleet(told, judged) or (self.hook.operator.take(told.objects) if told.objects else "")
+            answers.append(replace(told, fault=told.fault or fault))
+        self.hook.operator.forget(*answers)
+        return answers
 
     def close_class(self, name: str, result: Result) -> None:
         """What was taken can be shown, and the fleet goes on."""
-        faults = [self.cli.show(key.replace("Run/", "rai/", 1)) for key in self._shown[:20]]
+        shown = [(each, self.cli.show(f"rai/{key}")) for each, key in self._shown[:20]]
         self._shown = []
-        result.findings += [Finding(f"{name}:0", "command line", fault) for fault in faults if fault]
+        result.findings += [Finding(each, "command line", fault) for each, fault in shown if fault]
         if fault := self.fleet.serve():
-            result.findings.append(Finding(f"{name}:0", "fleet", fault))
+            result.findings.append(Finding(name, "fleet", fault))
 
     def in_a_process(self, name: str, variant: Variant, result: Result) -> None:
         """The same as a person sees it: a process of its own, its exit code and its words."""
@@ -146,16 +170,24 @@ def _wrongly_taken(variant: Variant, fleet: Told) -> str:
     return "taken in, though it is wrong" if variant.bad and not fleet.why else ""
 
 
-def _unlike_the_fleet(hook: Told, judged: Told | None, fleet: Told) -> str:
+def _unlike_the_fleet(hook: Told, judged: Told | None) -> str:
     """The webhook's answer to one object beside the fleet's to the same object."""
     if judged is None:
-        return "" if hook.why else "taken in, though it is no object"
-    theirs = [path for path in judged.paths if path and not path.startswith(_OURS)]
+        return "" if hook.why else "taken in, though it is no Run and no Budget"
+    theirs = [path for path in judged.paths if not path.startswith(_OURS)]
     if hook.why and not judged.why:
         return f"refused by the webhook alone: {hook.why[0]}"
-    if theirs and not hook.why:
-        return f"let pass; the fleet says: {judged.why[0]}"
+    return f"let pass; the fleet says: {judged.why[0]}" if theirs and not hook.why else ""
+
+
+def _other_form(hook: Told, fleet: Told) -> str:
     both = hook.taken.keys() & fleet.taken.keys()
-    if any(hook.taken[key] != fleet.taken[key] for key in both):
-        return "another normal form than the fleet's"
-    return ""
+    return "another normal form than the fleet's" if any(hook.taken[key] != fleet.taken[key] for key in both) else ""
+
+
+def _let_together(hooked: list[Told]) -> str:
+    """Nobody but this function knows that the last object is the wrong one: not the code that is judged."""
+    *earlier, last = hooked
+    if any(told.why for told in earlier):
+        return "refused before anything was wrong"
+    return "" if last.why else f"let pass: the last of {len(hooked)} objects, wrong with those before it"

@@ -14,14 +14,16 @@ from proof.hostile.parts import (
     RUN_NUMBERS,
     RUN_PARTS,
     RUN_WORDS,
+    Tree,
     Variant,
+    as_yaml,
     at,
     budget,
     one,
     pick,
+    plain,
     put,
     run,
-    said,
     size,
 )
 
@@ -45,7 +47,7 @@ def unknown(luck: Luck, name: str) -> Variant:
     keys = {key for key in luck.sample(strange, luck.randrange(1, 4)) if key not in place} or {"priority"}
     if luck.random() < 0.1:
         keys = {f"x{number}" for number in range(size(luck, 15_000))}
-    return Variant(said(luck, put(tree, path, {**place, **dict.fromkeys(sorted(keys), 1)})))
+    return plain(luck, put(tree, path, {**place, **dict.fromkeys(sorted(keys), 1)}))
 
 
 def types(luck: Luck, name: str) -> Variant:
@@ -60,20 +62,25 @@ def types(luck: Luck, name: str) -> Variant:
         there = [] if path.endswith(("initContainers", "tolerations")) else {}
     wrong: list[Any] = ["x", 7, 1.5, [1], [[]], {"a": 1}, [{"a": []}], "12", {"": {}}]
     value = luck.choice([each for each in wrong if type(each) is not type(there)])
-    return Variant(said(luck, put(tree, path, value)))
+    return plain(luck, put(tree, path, value))
 
 
 def booleans(luck: Luck, name: str) -> Variant:
     """true where a number belongs, which Python would take for 1; and yes and no, which YAML once took for true."""
     tree = one(luck, name)
-    path = pick(luck, tree, RUN_NUMBERS, BUDGET_NUMBERS)
-    text = said(luck, put(tree, path, luck.choice([True, False])))
     if luck.random() < 0.3 and tree["kind"] == "Run":
         word = luck.choice(["yes", "no", "on", "off", "Yes", "NO", "y", "'true'"])
-        from proof.hostile.parts import as_yaml
+        flag = luck.choice(["opportunistic: false", "allowBorrow: true", "allowCrossGroupSpread: true"])
+        return Variant(as_yaml(tree).replace(flag.encode(), f"{flag.split()[0]} {word}".encode()))
+    for path in _places(luck, tree):
+        tree = put(tree, path, luck.choice([True, False]))
+    return plain(luck, tree)
 
-        text = as_yaml(tree).replace(b"opportunistic: false", f"opportunistic: {word}".encode())
-    return Variant(text)
+
+def _places(luck: Luck, tree: Tree) -> list[str]:
+    """One to three of the places for numbers."""
+    numbers = RUN_NUMBERS if tree["kind"] == "Run" else BUDGET_NUMBERS
+    return luck.sample(numbers, luck.randrange(1, 4))
 
 
 def negative(luck: Luck, name: str) -> Variant:
@@ -81,16 +88,17 @@ def negative(luck: Luck, name: str) -> Variant:
     tree = one(luck, name)
     path = pick(luck, tree, RUN_NUMBERS, BUDGET_NUMBERS)
     value = -luck.choice([1, 2, 7, 2**31, 2**53, 2**63, 10**30])
-    return Variant(said(luck, put(tree, path, luck.choice([value, value, float(value) / 2]))))
+    return plain(luck, put(tree, path, luck.choice([value, value, float(value) / 2])))
 
 
 def zero(luck: Luck, name: str) -> Variant:
     """None at all; in a few places that is what it means."""
     tree = one(luck, name)
-    path = pick(luck, tree, RUN_NUMBERS, BUDGET_NUMBERS)
-    value = luck.choice([0, 0, 0, -0.0, 0.0])
-    may = path.endswith(("sparesPerGroup", "maxBorrowGPUs", "maxRestarts", "maxGPUHours", "maxConcurrency"))
-    return Variant(said(luck, put(tree, path, value)), bad=not may)
+    paths = _places(luck, tree)
+    for path in paths:
+        tree = put(tree, path, luck.choice([0, 0, 0, -0.0, 0.0]))
+    free = ("sparesPerGroup", "maxBorrowGPUs", "maxRestarts", "maxGPUHours", "maxConcurrency")
+    return plain(luck, tree, bad=not all(path.endswith(free) for path in paths))
 
 
 def beyond(luck: Luck, name: str) -> Variant:
@@ -103,11 +111,11 @@ def beyond(luck: Luck, name: str) -> Variant:
         spec["malleable"] = {"minTotalGPUs": 1, "maxTotalGPUs": wide, "stepGPUs": 1}
         if luck.random() < 0.5:
             del spec["malleable"]
-        return Variant(said(luck, {**run(name), "spec": spec}), bad=False)
+        return plain(luck, {**run(name), "spec": spec}, bad=False)
     path = pick(luck, tree, RUN_NUMBERS, BUDGET_NUMBERS)
     value = luck.choice([2**53 + 1, 2**63, 2**64, 10**40, 10 ** size(luck, 4000), 1e300, 1.5, 1e16])
     text = json.dumps(put(tree, path, "HERE"))
-    spelled = luck.choice(["1e99999999", "9" * size(luck, 300_000), "1_000", "1e400", _digits(value)])
+    spelled = luck.choice(["1e99999999", "9" * (16 + size(luck, 300_000)), "1_000", "1e400", _digits(value)])
     return Variant(text.replace('"HERE"', spelled).encode())
 
 
@@ -124,8 +132,6 @@ def nan(luck: Luck, name: str) -> Variant:
         return Variant(
             text.replace('"HERE"', luck.choice(["NaN", "Infinity", "-Infinity", "1e999", "-1e999"])).encode()
         )
-    from proof.hostile.parts import as_yaml
-
     spelled = luck.choice([".nan", ".inf", "-.Inf", ".NaN"]).encode()
     return Variant(as_yaml(put(tree, path, "HERE")).replace(b"HERE", spelled))
 
@@ -136,21 +142,34 @@ def globs(luck: Luck, name: str) -> Variant:
            "org:ai:*|.*",
            "org:{a,b}", "org:ai:%", "~", "!org:*", "org:AI:*", "org:*,org:b", " *", "*" * size(luck, 200_000),
            "a:" * size(luck, 100_000), "(" * 500 + ")" * 500, "\\*", "org:ai:\u2217"]  # fmt: skip
-    tree = put(budget(name), "spec.envelopes[0].lending.to", [luck.choice(bad)])
+    tree = put(budget(name), "spec.envelopes[0].lending.to", luck.sample(bad, luck.randrange(1, 4)))
     if luck.random() < 0.3:
         tree = put(run(name), "spec.funding.sponsors", [luck.choice([*bad, "org:ai:*", "*"])])
-    return Variant(said(luck, tree))
+    return plain(luck, tree)
 
 
 def cycles(luck: Luck, name: str) -> Variant:
-    """Families in which somebody is their own ancestor."""
-    length = size(luck, 200)
+    """Families in which somebody is their own ancestor: rings of any length, in any order, with honest relatives.
+
+    Each object is good as long as one of the ring is missing, whichever comes last."""
+    length = size(luck, 200) - luck.randrange(2)
     owners = [f"org:{name}:{number}" for number in range(length)]
-    trees = [
-        put(put(budget(f"{name}-{number}"), "spec.owner", owner), "spec.parents", [owners[(number + 1) % length]])
-        for number, owner in enumerate(owners)
-    ]
-    return Variant(said(luck, trees if luck.random() < 0.5 else {"kind": "List", "items": trees}))
+    trees = []
+    for number, owner in enumerate(owners):
+        parents = [
+            owners[(number + 1) % length],
+            *luck.sample(["org:x", "org:y", "org:z:z"], luck.choice([0, 0, 1, 2])),
+        ]
+        luck.shuffle(parents)
+        trees.append(put(put(budget(f"{name}-{number}"), "spec.owner", owner), "spec.parents", parents))
+    if luck.random() < 0.5:
+        luck.shuffle(trees)
+    for number in range(luck.choice([0, 0, 1, 3])):  # below the ring, and no part of it
+        child = put(budget(f"{name}-child{number}"), "spec.parents", [luck.choice(owners)])
+        trees.insert(luck.randrange(len(trees)), put(child, "spec.owner", f"org:{name}:child{number}"))
+    if luck.random() < 0.3:
+        return Variant(b"---\n".join(map(as_yaml, trees)), together=True)
+    return plain(luck, trees if luck.random() < 0.5 else {"kind": "List", "items": trees}, together=True)
 
 
 def paths(luck: Luck, name: str) -> Variant:
@@ -164,7 +183,7 @@ def paths(luck: Luck, name: str) -> Variant:
     path = pick(luck, tree, where, BUDGET_WORDS)
     value: Any = [{"name": bad}] if path.endswith("initContainers") else bad
     may = path.endswith("gpuType") or tree["kind"] == "Budget"
-    return Variant(said(luck, put(tree, path, value)), bad=not may or "/" in bad or "\\" in bad)
+    return plain(luck, put(tree, path, value), bad=not may or "/" in bad or "\\" in bad)
 
 
 _SHELL = ("$(touch pwned)", "`id`", "; rm -rf /", "| sh", "&& true", "{{ 7*7 }}", "{{.Values.x}}",
@@ -180,9 +199,9 @@ def shell(luck: Luck, name: str) -> Variant:
     text = luck.choice(_SHELL)
     tree = one(luck, name)
     if tree["kind"] == "Run" and luck.random() < 0.5:
-        return Variant(said(luck, put(tree, luck.choice(FREE), f"x {text}")), bad=False)
+        return plain(luck, put(tree, luck.choice(FREE), f"x {text}"), bad=False)
     path = pick(luck, tree, RUN_WORDS, BUDGET_WORDS)
-    return Variant(said(luck, put(tree, path, text)))
+    return plain(luck, put(tree, path, text))
 
 
 def names(luck: Luck, name: str) -> Variant:
@@ -198,7 +217,7 @@ def names(luck: Luck, name: str) -> Variant:
         lambda: put(tree, "spec.owner", ":".join(["a"] * (200 + size(luck, 50_000)))),
         lambda: put(tree, "metadata.name", f"{name}-a1-g00-n1-0") if tree["kind"] == "Run" else put(tree, path, long),
     )  # fmt: skip
-    return Variant(said(luck, luck.choice(shapes)()))
+    return plain(luck, luck.choice(shapes)())
 
 
 def times(luck: Luck, name: str) -> Variant:
@@ -210,19 +229,16 @@ def times(luck: Luck, name: str) -> Variant:
                 "2025-11-01 00:00:00", "2025-W44-6T00:00:00Z", "\u0662\u0660\u0662\u0665-11-01T00:00:00Z",
                 "2025-11-01T00:00:00." + "1" * size(luck, 300_000) + "Z", "2025-11-01t00:00:00z"]  # fmt: skip
     lengths = ["", "6", "6 h", "6hours", "-6h", "1e3h", "h",
-               "6h6h6h" * size(luck, 9000), "9" * size(luck, 300_000) + "h", "P1D",
+               "6h6h6h" * size(luck, 9000), "9" * (7 + size(luck, 300_000)) + "h", "P1D",
                "6\u0068\u200b", "0.5.5h", "inf", "1:30", "0s", "\u0666h", "6H", "1h-30m", "NaN"]  # fmt: skip
     if luck.random() < 0.5:
         field = luck.choice(["start", "end"])
         chosen = luck.choice(instants)
         tree = put(budget(name), f"spec.envelopes[0].{field}", chosen)
-        return Variant(said(luck, tree), bad=not chosen.endswith("t00:00:00z"))
-    return Variant(
-        said(
-            luck,
-            put(run(name), f"spec.runtime.{luck.choice(['expectedDuration', 'checkpoint'])}", luck.choice(lengths)),
-        )
-    )
+        return plain(luck, tree, bad=not chosen.endswith("t00:00:00z"))
+    field, chosen = luck.choice(["expectedDuration", "checkpoint"]), luck.choice(lengths)
+    may = chosen.startswith("6h6h")  # a long way to say how long, and none of the text is wrong
+    return plain(luck, put(run(name), f"spec.runtime.{field}", chosen), bad=not may)
 
 
 def privileges(luck: Luck, name: str) -> Variant:
@@ -254,36 +270,40 @@ def privileges(luck: Luck, name: str) -> Variant:
     tree = run(name)
     for path in luck.sample(sorted(asks), luck.randrange(1, 6)):
         tree = put(tree, path, asks[path])
-    return Variant(said(luck, tree), bad=False)
+    return plain(luck, tree, bad=False)
 
 
 _OTHERS = ("org:ai", "org", "org:ai:raix", "org:mm", "org:ai:vision", "org:ai:rai2:sys")
+_CLAIMS: tuple[tuple[str, Any], ...] = (
+    *(("spec.owner", owner) for owner in _OTHERS),
+    ("spec.funding", {"allowBorrow": False, "maxBorrowGPUs": 1}),
+    ("kind", "Lease"),
+    ("kind", "Reservation"),
+    ("spec.paidByEnvelope", "west"),
+    ("spec.resources.paidByBudget", "rai"),
+    ("metadata.ownerReferences", "me"),
+    ("metadata.managedFields", [{"manager": "tenure"}]),
+)
+"""Never right."""
+_WORDS: tuple[tuple[str, Any], ...] = (
+    ("status", {"phase": "Completed"}),
+    ("metadata.uid", "11111111-2222-3333-4444-555555555555"),
+    ("metadata.creationTimestamp", "1999-01-01T00:00:00Z"),
+    ("metadata.annotations", {"rq.davidlangworthy.io/owner": "org:mm"}),
+    ("metadata.annotations", {"rq.davidlangworthy.io/resolve": "now"}),
+    ("metadata.labels", {"rq.davidlangworthy.io/run": "other"}),
+    ("metadata.generation", 99),
+    ("metadata.finalizers", ["rq.davidlangworthy.io/leases"]),
+)
+"""Not listened to."""
 
 
 def spoofing(luck: Luck, name: str) -> Variant:
-    """Somebody else's money, or the scheduler's own words."""
+    """Somebody else's money, or the scheduler's own words: one claim, some words, or both."""
+    bad = luck.random() < 0.55
+    if bad and luck.random() < 0.1:
+        return plain(luck, put(budget(name), "spec.owner", luck.choice(["*", "org:*", "org:ai:**", "org:x,org:ai"])))
     tree = run(name)
-    bad = (
-        lambda: put(tree, "spec.owner", luck.choice(_OTHERS)),
-        lambda: put(tree, "spec.funding", {"allowBorrow": False, "maxBorrowGPUs": 1}),
-        lambda: {**tree, "kind": "Lease"},
-        lambda: {**tree, "kind": "Reservation"},
-        lambda: put(tree, "spec.paidByEnvelope", "west"),
-        lambda: put(tree, "spec.resources.paidByBudget", "rai"),
-        lambda: put(tree, "metadata.ownerReferences", "me"),
-        lambda: put(budget(name), "spec.owner", "*"),
-        lambda: put(tree, "metadata.managedFields", [{"manager": "tenure"}]),
-    )  # fmt: skip
-    fine = (
-        lambda: put(tree, "status", {"phase": "Completed"}),
-        lambda: put(tree, "metadata.uid", "11111111-2222-3333-4444-555555555555"),
-        lambda: put(tree, "metadata.creationTimestamp", "1999-01-01T00:00:00Z"),
-        lambda: put(tree, "metadata.annotations", {"rq.davidlangworthy.io/owner": "org:mm"}),
-        lambda: put(tree, "metadata.annotations", {"rq.davidlangworthy.io/resolve": "now"}),
-        lambda: put(tree, "metadata.labels", {"rq.davidlangworthy.io/run": "other"}),
-        lambda: put(tree, "metadata.generation", 99),
-        lambda: put(tree, "metadata.finalizers", ["rq.davidlangworthy.io/leases"]),
-    )
-    if luck.random() < 0.55:
-        return Variant(said(luck, luck.choice(bad)()))
-    return Variant(said(luck, luck.choice(fine)()), bad=False)
+    for path, value in luck.sample(_WORDS, luck.randrange(3) if bad else luck.randrange(1, 5)):
+        tree = put(tree, path, value)
+    return plain(luck, put(tree, *luck.choice(_CLAIMS)) if bad else tree, bad=bad)

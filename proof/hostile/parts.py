@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import random
 import re
@@ -13,6 +14,7 @@ from msgspec import Struct
 
 Tree = dict[str, Any]
 MIB = 1024 * 1024
+_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _STEP = re.compile(r"\[\d+\]|[^.\[\]]+")
 
 
@@ -21,6 +23,17 @@ class Variant(Struct, frozen=True):
 
     text: bytes
     bad: bool = True
+    together: bool = False
+    """Each object is good, and the last one wrong where the others are: all are sent to the webhook, in their order."""
+    tree: Any = None
+    """What a plain text says, however it is spelled."""
+
+    def less(self, name: str) -> str:
+        """What is left of it without its own name: two variants that differ in less are one."""
+        text = self.text if self.tree is None else json.dumps(self.tree).encode()
+        for code in ("utf-8", "utf-16-le", "utf-16-be", "utf-32-le"):
+            text = text.replace(name.encode(code), b"")
+        return hashlib.sha256(text).hexdigest()
 
 
 def run(name: str = "honest") -> Tree:
@@ -139,6 +152,11 @@ def pick(luck: random.Random, tree: Tree, runs: tuple[str, ...], budgets: tuple[
     return luck.choice(runs if tree["kind"] == "Run" else budgets)
 
 
+def plain(luck: random.Random, tree: Any, *, bad: bool = True, together: bool = False) -> Variant:
+    """A variant that is hostile by what it says, and not by how."""
+    return Variant(said(luck, tree), bad, together, tree)
+
+
 def said(luck: random.Random, tree: Any) -> bytes:
     """The tree as text: JSON in one line or in many, or YAML."""
     how = luck.randrange(3)
@@ -150,8 +168,8 @@ def said(luck: random.Random, tree: Any) -> bytes:
 
 
 def as_yaml(tree: Any) -> bytes:
-    text: str = yaml.dump(tree, sort_keys=False, default_flow_style=False, allow_unicode=True)
-    return text.encode("utf-8", "surrogatepass")
+    text: str = yaml.dump(tree, Dumper=_DUMPER, sort_keys=False, default_flow_style=False, allow_unicode=True)
+    return text.encode()
 
 
 def size(luck: random.Random, most: int) -> int:

@@ -1,29 +1,33 @@
 """The three ways in, each in this process: the command line, an embedded fleet that is driven, and the webhook.
 
 The command line and the fleet get the text. A webhook gets objects, so it gets what a lenient client would make of the
-text: a key twice is once, an alias is what it stands for; what nobody can make an object of is sent as it is. The API
-server has looked after the metadata by then.
+text, one after the other: a key twice is once, an alias is what it stands for. Whatever it lets pass is stored, and
+taken in by an operator, before it is asked about the next. What nobody can make an object of goes into a review byte by
+byte. The API server has looked after the metadata by then.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import yaml
 from aiohttp import web
 from msgspec import Struct
 
+from proof.hostile.parts import run
 from tenure.api.budget import Budget
 from tenure.api.decode import read, read_tree
 from tenure.api.defaults import default
 from tenure.api.errors import FieldError
-from tenure.api.meta import to_wire
+from tenure.api.meta import GROUP, to_wire
 from tenure.api.run import Run
+from tenure.cli.exits import Exit
 from tenure.engine import Apply, Delete, intake, render
 from tenure.engine.state import State
 from tenure.kube.manifests import pod_manifest
@@ -33,15 +37,16 @@ from tenure.shell.home import Home
 from tenure.shell.ledger_store import LedgerStore
 from tenure.shell.simulated import SimulatedExecutor
 from tenure.units import MINUTE, Instant
-from tests.cli.support import call, create
+from tests.cli.support import Done, call, create
 
 Tree = dict[str, Any]
-Answer = TypeVar("Answer")
 GPU = "nvidia.com/gpu"
 SENT_MAX = 200_000
 """Values that a client makes of aliases before its own memory ends."""
 SENT_OBJECTS_MAX = 40
-"""Objects of one text that are sent: each is a call of its own, and they are alike."""
+"""Objects of one text that are sent: each is a call of its own, and they are alike. See ``Variant.together``."""
+OURS = ("Run", "Budget")
+"""Kinds about which API servers ask the webhook."""
 
 
 class Told(Struct, frozen=True):
@@ -52,6 +57,20 @@ class Told(Struct, frozen=True):
     paths: tuple[str, ...] = ()
     fault: str = ""
     """What no answer may be: a traceback, raw control characters, something written after a no."""
+    objects: tuple[Any, ...] = ()
+    """What an API server keeps after a webhook's yes."""
+
+
+class Sent(Struct, frozen=True):
+    """One review: its body, and the object in it if a client made one of the text."""
+
+    body: bytes
+    tree: Tree | None = None
+
+    @property
+    def ours(self) -> bool:
+        """Whether the API server asks us about it at all."""
+        return self.tree is not None and self.tree.get("kind") in OURS
 
 
 class CommandLine:
@@ -63,7 +82,7 @@ class CommandLine:
 
     def ask(self, text: bytes) -> Told:
         before, files = self._stored()
-        done = call("runs", "submit", "-f", "-", "-n", "rai", fleet=self.fleet, stdin=text)
+        done = self._call("submit", "-f", "-", "-n", "rai", stdin=text)
         after, files_after = self._stored()
         fault = _unsafe(done.out + done.err)
         if "Traceback" in done.err or done.code not in (0, 2):
@@ -86,12 +105,19 @@ class CommandLine:
         namespace, _, name = key.partition("/")
         for verb in ("describe", "explain", "list"):
             words = ["-n", namespace] if verb == "list" else [name, "-n", namespace]
-            done = call("runs", verb, *words, fleet=self.fleet)
+            done = self._call(verb, *words)
             if done.code not in (0, 3, 4):
                 return f"{verb} ended with {done.code}: {done.err[-200:]}"
             if unsafe := _unsafe(done.out + done.err):
                 return f"{verb}: {unsafe}"
         return ""
+
+    def _call(self, *words: str, stdin: bytes | None = None) -> Done:
+        """The command in this process. Who is stopped in the midst of it is stopped, and no finding."""
+        done = call("runs", *words, fleet=self.fleet, stdin=stdin)
+        if done.code == Exit.INTERRUPTED:
+            raise KeyboardInterrupt
+        return done
 
     def _stored(self) -> tuple[int, frozenset[str]]:
         with Ledger.open(self.fleet, readonly=True) as ledger:
@@ -134,16 +160,18 @@ class Driven:
         errors = reading.errors or _checked(self.state, reading.objects)
         return Told(why=tuple(each.sentence() for each in errors), paths=tuple(each.path for each in errors))
 
+    def take(self, objects: tuple[Any, ...]) -> str:
+        """Take in what the webhook let pass, as an operator does when it sees it; why that would not do."""
+        refused = self.home.handle(Apply(objects), now=self.now)[0].refused
+        return f"let pass, and the operator says: {refused[0].sentence()}" if refused else ""
+
     def serve(self) -> str:
         """Clear the field, then take an honest run: it must start."""
         self.now += MINUTE
         gone = [Delete(kind="Run", namespace=row.namespace, name=row.name) for row in self.state.runs.values()]
         self.home.handle(*gone, now=self.now)
         self._drive()
-        from proof.hostile.parts import run
-
-        honest = run("honest")
-        told = self.ask(json.dumps(honest).encode())
+        told = self.ask(json.dumps(run("honest")).encode())
         row = self.state.runs.get("rai/honest")
         if told.fault or row is None or not row.pods:
             return f"an honest run did not start afterwards: {told.why or (row and row.life.message)}"
@@ -151,11 +179,12 @@ class Driven:
         self._drive()
         return ""
 
-    def forget(self, told: Told) -> None:
+    def forget(self, *tolds: Told) -> None:
         """Take away what was taken in: one manifest is not to be judged by the company of another."""
-        names = [key.removeprefix("Run/") for key in told.taken if key.startswith("Run/")]
+        names = {key for told in tolds for key in told.taken}
         gone = [Delete(kind="Run", namespace=row.namespace, name=row.name)
-                for row in self.state.runs.values() if row.name in names]  # fmt: skip
+                for row in self.state.runs.values() if f"Run/{row.name}" in names]  # fmt: skip
+        gone += [Delete(kind="Budget", name=name) for name in self.state.budgets if f"Budget/{name}" in names]
         if gone:
             self.home.handle(*gone, now=self.now)
             self.home.drive(now=self.now)
@@ -205,17 +234,26 @@ class Driven:
 
 
 class Hook:
-    """The webhook's own code, given whole bodies."""
+    """The webhook's own code, given whole bodies; it looks things up where the operator has them."""
 
-    def __init__(self, known: Callable[[], State]) -> None:
-        self._webhook = Webhook(None, known=known)  # type: ignore[arg-type]  # no certificate: nothing listens
+    def __init__(self, folder: Path) -> None:
+        self.operator = Driven(folder)
+        self._webhook = Webhook(None, known=lambda: self.operator.state)  # type: ignore[arg-type]  # nothing listens
 
-    def ask(self, text: bytes, trees: list[Tree]) -> list[tuple[Any, Told]]:
-        """For each object that a client made of the text: the object, and the answer; (None, answer) for the text.
+    def reviews(self, text: bytes, *, most: int = SENT_OBJECTS_MAX) -> list[Sent]:
+        """What is sent for a text: each Run and Budget in it; if there is none, whatever there is as if it were one."""
+        trees = list(islice(made(text, most), most))
+        sent = [_review(tree) for tree in trees if tree.get("kind") in OURS] or [_review(tree) for tree in trees]
+        return [each for each in sent if each is not None] or [Sent(_wrapped(text, "Run"))]
 
-        Of other kinds no webhook is asked."""
-        asked = [tree for tree in trees if tree.get("kind") in ("Run", "Budget")]
-        return [(tree, self._object(tree)) for tree in asked] if trees else [(None, self._body(text[:BODY_BYTES_MAX]))]
+    def ask(self, sent: Sent) -> Told:
+        """Both calls of the webhook about one object."""
+        told, again = self._body(sent.body), self._body(sent.body, patching=False)
+        if bool(told.why) != bool(again.why):
+            return Told(fault="the two calls of the webhook disagree")
+        if told.why or sent.tree is None:
+            return told
+        return self._kept(sent.tree, told.taken["patch"])
 
     def _body(self, body: bytes, *, patching: bool = True) -> Told:
         try:
@@ -232,32 +270,8 @@ class Hook:
         causes = found["status"]["details"]["causes"]
         return Told(why=tuple(message.split("\n")), paths=tuple(each["field"] for each in causes), fault=fault)
 
-    def _object(self, tree: Tree) -> Told:
-        kind, meta = tree["kind"], tree["metadata"] if isinstance(tree.get("metadata"), dict) else {}
-        request = {
-            "uid": "u", "operation": "CREATE",
-            "kind": {"group": "rq.davidlangworthy.io", "version": "v1", "kind": kind},
-            "name": _word(meta.get("name")),
-            "namespace": _word(meta.get("namespace")) or ("rai" if kind == "Run" else ""),
-            "object": tree,
-        }  # fmt: skip
-        try:
-            body = json.dumps(
-                {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-            ).encode()
-        except (TypeError, RecursionError, ValueError) as error:
-            return Told(why=(f"no client can send it ({type(error).__name__})",))
-        if len(body) > BODY_BYTES_MAX:
-            return Told(why=("the API server reads no more than 3 MiB",))
-        told, again = self._body(body), self._body(body, patching=False)
-        if bool(told.why) != bool(again.why):
-            return Told(fault="the two calls of the webhook disagree")
-        if told.why:
-            return told
-        return Told(taken=self._stored(tree, told.taken["patch"], request["namespace"]))
-
     @staticmethod
-    def _stored(tree: Tree, patch: str, namespace: str) -> dict[str, Any]:
+    def _kept(tree: Tree, patch: str) -> Told:
         """What the API server would keep and the operator read: the object with the patch."""
         tree = json.loads(json.dumps(tree))
         for step in json.loads(base64.b64decode(patch)) if patch else ():
@@ -266,10 +280,37 @@ class Hook:
             for each in parents:
                 place = place[each]
             place[last] = step["value"]
-        meta = tree.get("metadata") if isinstance(tree.get("metadata"), dict) else {}
-        named = {"name": _word(meta.get("name")) or "unnamed", **({"namespace": namespace} if namespace else {})}
+        name, namespace = _address(tree)
+        named = {"name": name or "unnamed", **({"namespace": namespace} if namespace else {})}
         reading = read_tree({**{key: tree[key] for key in ("kind", "spec")}, "metadata": named})
-        return dict(_normal(each) for each in reading.objects)  # type: ignore[arg-type]
+        if reading.errors:
+            return Told(fault=f"let pass, and cannot be read back: {reading.errors[0].sentence()}")
+        return Told(taken=dict(_normal(each) for each in reading.objects), objects=reading.objects)  # type: ignore[arg-type]
+
+
+def _review(tree: Tree) -> Sent | None:
+    """None: no client can write it as JSON, or it has become too long on the way."""
+    try:
+        raw = json.dumps(tree).encode()
+    except (TypeError, RecursionError, ValueError):
+        return None
+    kind = tree["kind"] if tree.get("kind") in OURS else "Run"
+    body = _wrapped(raw, kind, *_address(tree))
+    return Sent(body, tree) if len(body) <= BODY_BYTES_MAX else None
+
+
+def _wrapped(raw: bytes, kind: str, name: str = "", namespace: str = "rai") -> bytes:
+    """A review about these bytes, as far as a server reads on."""
+    asked = {"uid": "u", "operation": "CREATE", "kind": {"group": GROUP, "version": "v1", "kind": kind},
+             "name": name, "namespace": namespace}  # fmt: skip
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": asked}
+    return (json.dumps(review)[:-2].encode() + b', "object": ' + raw + b"}}")[:BODY_BYTES_MAX]
+
+
+def _address(tree: Tree) -> tuple[str, str]:
+    """Name and namespace, as the API server has them from a request's path."""
+    meta = tree["metadata"] if isinstance(tree.get("metadata"), dict) else {}
+    return _word(meta.get("name")), _word(meta.get("namespace")) or ("rai" if tree.get("kind") == "Run" else "")
 
 
 def _checked(state: State, objects: Any) -> list[FieldError]:
@@ -307,7 +348,7 @@ def _word(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def made(text: bytes) -> Iterator[Tree]:
+def made(text: bytes, most: int = SENT_OBJECTS_MAX) -> Iterator[Tree]:
     """Objects as a lenient client reads them, as far as one can."""
     if len(text) > BODY_BYTES_MAX:
         return
@@ -316,7 +357,7 @@ def made(text: bytes) -> Iterator[Tree]:
         found = [whole]
     except (ValueError, RecursionError):
         found = _yaml(text)
-    for tree in found[:SENT_OBJECTS_MAX]:
+    for tree in found[:most]:
         items = tree.get("items") if isinstance(tree, dict) and tree.get("kind") == "List" else tree
         for item in items if isinstance(items, list) else [tree]:
             if isinstance(item, dict) and _values(item, SENT_MAX) > 0:

@@ -6,7 +6,6 @@ import json
 import random
 
 from proof.hostile.parts import (
-    BUDGET_PARTS,
     BUDGET_WORDS,
     FREE,
     MIB,
@@ -19,9 +18,9 @@ from proof.hostile.parts import (
     budget,
     one,
     pick,
+    plain,
     put,
     run,
-    said,
     size,
 )
 
@@ -75,40 +74,62 @@ def deep(luck: Luck, name: str) -> Variant:
 def aliases(luck: Luck, name: str) -> Variant:
     """Anchors, aliases and merge keys: bombs, circles, and such as look harmless."""
     width, rounds = 2 + size(luck, 12), 3 + size(luck, 9)
-    honest = as_yaml(run(name)).decode()
+    tree = one(luck, name)
+    honest = as_yaml(tree).decode()
+    part = luck.choice([key for key, value in tree["spec"].items() if isinstance(value, dict | list)])
+    field = luck.choice([key for key, value in tree["spec"].items() if not isinstance(value, dict | list)])
     bomb = "a0: &a0 [" + ",".join(["x"] * width) + "]\n"
     bomb += "".join(f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * width)}]\n" for n in range(1, rounds))
+    maps = "b0: &b0 {" + ",".join(f"k{n}: x" for n in range(width)) + "}\n"
+    maps += "".join(f"b{n}: &b{n} {{{','.join(f'k{m}: *b{n - 1}' for m in range(width))}}}\n" for n in range(1, rounds))
     shapes = (
         lambda: bomb,
-        lambda: honest + bomb,
-        lambda: honest.replace("labels:\n", "labels: &l\n", 1) + "status: *l\n",
-        lambda: honest.replace("metadata:", "metadata: &m", 1).replace("annotations:", "annotations: *m\n  old:", 1),
-        lambda: f"x: &x\n  <<: *x\n{honest}",
-        lambda: honest.replace("spec:\n", "spec:\n  <<: {owner: 'org:mm'}\n", 1),
-        lambda: honest.replace(" totalGPUs: 4", " totalGPUs: &n 4").replace("TotalGPUs: 4", "TotalGPUs: *n"),
+        lambda: maps,
+        lambda: honest + luck.choice([bomb, maps]),
+        lambda: luck.choice([bomb, maps]) + honest,
+        lambda: honest.replace(f"  {part}:\n", f"  {part}: &l\n", 1) + luck.choice(["status", "x", "spec"]) + ": *l\n",
+        lambda: honest.replace("metadata:", "metadata: &m", 1).replace(f"  {part}:", f"  old: *m\n  {part}:", 1),
+        lambda: f"x: &x\n{' ' * rounds}{luck.choice(['<<', 'y', '? z'])}: *x\n{honest}",
+        lambda: f"x: &x [{'[' * rounds}*x{']' * rounds}]\n{honest}",
+        lambda: honest.replace("spec:\n", f"spec:\n  <<: {{{field}: {luck.choice(['org:mm', '7', 'null'])}}}\n", 1),
+        lambda: honest.replace("spec:\n", f"spec:\n  <<: [{', '.join(['{a: b}'] * width)}]\n", 1),
+        lambda: honest.replace(f"  {field}: ", f"  {field}: &n ", 1) + luck.choice(["x", "status", "kind"]) + ": *n\n",
         lambda: "&a " * size(luck, 60_000) + honest,
         lambda: honest + "".join(f"k{n}: [*a, *a]\n" for n in range(size(luck, 9000))),
-        lambda: honest.replace("owner: ", "owner: *nobody # ", 1),
+        lambda: honest.replace(f"  {field}: ", f"  {field}: *nobody # ", 1),
     )  # fmt: skip
     return Variant(luck.choice(shapes)().encode())
+
+
+_TWICE_IN_RUN = ("metadata", "metadata.labels", *RUN_PARTS[3:9], "spec.runtime", "spec.template.spec.containers[0]")
+_TWICE_IN_BUDGET = ("metadata", "spec", "spec.envelopes[0]", "spec.envelopes[0].lending", "spec.aggregateCaps[0]")
 
 
 def duplicates(luck: Luck, name: str) -> Variant:
     """A key twice: which one counts is anybody's guess."""
     tree = one(luck, name)
-    path = pick(luck, tree, RUN_PARTS[3:8], BUDGET_PARTS[1:2])
+    path = pick(luck, tree, _TWICE_IN_RUN, _TWICE_IN_BUDGET)
+    while not isinstance(at(tree, path), dict):
+        path = pick(luck, tree, _TWICE_IN_RUN, _TWICE_IN_BUDGET)
     key = luck.choice(sorted(at(tree, path)))
-    inner = json.dumps(at(tree, path))
-    twice = f'{{"{key}": {json.dumps(luck.choice([1, "x", None, True, {}]))}, {inner[1:]}'
-    text = json.dumps(tree).replace(inner, twice, 1)
+    inner, value = (
+        json.dumps(at(tree, path)),
+        json.dumps(luck.choice([1, "x", None, True, {}, [], at(tree, path)[key]])),
+    )
+    first = json.dumps(tree).replace(inner, f'{{"{key}": {value}, {inner[1:]}', 1)
+    last = json.dumps(tree).replace(inner, f'{inner[:-1]}, "{key}": {value}}}', 1)
+    spelled = "".join(f"\\u{ord(c):04x}" for c in key)
+    top = luck.choice(["apiVersion: v1", "apiVersion: rq.davidlangworthy.io/v1", "kind: Run", "kind: Budget",
+                       "kind: Lease", "spec: {}", "spec: null", "metadata: {name: other}", "metadata: {}"])  # fmt: skip
     shapes = (
-        lambda: text,
+        lambda: first,
+        lambda: last,
+        lambda: first.replace(f'"{key}"', f'"{spelled}"', 1),
         lambda: '{"kind": "Budget", ' + json.dumps(tree)[1:],
-        lambda: as_yaml(tree).decode() + f"kind: {luck.choice(['Run', 'Budget', 'Lease'])}\n",
-        lambda: as_yaml(tree).decode() + "spec: {}\n",
+        lambda: as_yaml(tree).decode() + f"{top}\n",
+        lambda: f"{top}\n" + as_yaml(tree).decode(),
         lambda: as_yaml(tree).decode().replace("metadata:\n", f"metadata:\n  name: {name}-other\n", 1),
         lambda: as_yaml(tree).decode().replace("metadata:\n", f'metadata:\n  "name": {name}\n', 1),
-        lambda: text.replace(f'"{key}"', '"' + "".join(f"\\u{ord(c):04x}" for c in key) + '"', 1),
         lambda: "{" + '"a":{"a":1,"a":1},' * size(luck, 30_000) + '"b":1}',
     )  # fmt: skip
     return Variant(luck.choice(shapes)().encode())
@@ -199,7 +220,7 @@ def kinds(luck: Luck, name: str) -> Variant:
         good = b"---\n".join(as_yaml(run(f"{name}-{number}")) for number in range(count))
         return Variant(good + b"---\n" + as_yaml({"kind": "Budjet"}))
     complete = isinstance(chosen, dict) and chosen == tree
-    return Variant(said(luck, chosen), bad=not complete)
+    return plain(luck, chosen, bad=not complete)
 
 
 def controls(luck: Luck, name: str) -> Variant:

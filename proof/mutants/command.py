@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from types import FrameType
 
 import msgspec
 
 from proof.mutants import page, results
 from proof.mutants.bugs import MUTANTS
-from proof.mutants.killers import Sight, scenarios
+from proof.mutants.detectors import INVARIANTS, Sight
+from proof.mutants.killers import scenarios
 from proof.mutants.mutant import SOURCE, Mutant
 from proof.mutants.results import Results, Row, judged
-from proof.mutants.runner import HOW, Job, control, everything, run
+from proof.mutants.runner import HOW, Job, Verdict, control, everything, run
 from proof.mutants.seeds import NAMES
 
 GOAL = 95
 """Per cent of the bugs that have to be caught."""
+KILLS_MIN = 2
+"""Bugs that every invariant has to see."""
+INTERRUPTED = 130
 
 
 def main(argv: Sequence[str]) -> int:
@@ -29,26 +36,37 @@ def main(argv: Sequence[str]) -> int:
         print(f"wrote {page.PATH.name}")
         return 0
     mutants = _chosen(options.only)
+    if mutants is None:
+        return 2
+    mutants = mutants[options.part[0] - 1 :: options.part[1]]
     if options.list:
         for mutant in mutants:
             print(f"{mutant.name:<40} {mutant.file:<24} {mutant.bug}")
         return 0
-    if not mutants:
-        print(f"there is no bug of that name; see python -m proof mutants --list ({len(MUTANTS)})", file=sys.stderr)
+    options.commit = results.commit()  # now: what is tried is read now
+    if options.keep and (why := _not_to_keep(options)):
+        print(f"--keep: {why}", file=sys.stderr)
         return 2
-    return _quick(mutants, options) if options.quick else _whole(mutants, options)
+    if homeless := [mutant for mutant in mutants if _homeless(mutant)]:
+        return _broken({mutant.name: _homeless(mutant) for mutant in homeless})
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        return _quick(mutants, options) if options.quick else _whole(mutants, options)
+    except KeyboardInterrupt:
+        print("Interrupted before anything was tried.")
+        return INTERRUPTED
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m proof mutants", description="planted bugs, and what sees them")
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="this bug (may be repeated)")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="bugs that are tried at a time (1)")
+    parser.add_argument("--jobs", type=_number, default=1, metavar="N", help="bugs that are tried at a time (1)")
     parser.add_argument("--quick", action="store_true", help="each against its quickest killer of the kept results")
     parser.add_argument(
-        "--how", choices=list(HOW), default="usual",
+        "--how", choices=list(HOW), default="all",
         help="how far to look: " + "; ".join(f"{how}: {says}" for how, says in HOW.items()),
     )  # fmt: skip
-    parser.add_argument("--part", default="1/1", metavar="K/N", help="of the bugs, the K-th of N parts")
+    parser.add_argument("--part", type=_part, default=(1, 1), metavar="K/N", help="of the bugs, the K-th of N parts")
     parser.add_argument("--no-control", action="store_true", help="do not try the killers on the source as it is")
     parser.add_argument("--list", action="store_true", help="name the bugs, and try none")
     parser.add_argument("--keep", action="store_true", help="keep the results in place of older ones")
@@ -57,65 +75,119 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _chosen(names: list[str]) -> list[Mutant]:
-    """All, or those that are named, in the order in which they are."""
-    known = {mutant.name: mutant for mutant in MUTANTS}
-    return [known[name] for name in names if name in known] if names else list(MUTANTS)
+def _number(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of 1 or more")
+    return int(text)
 
 
-def _part(items: list[Mutant], text: str) -> list[Mutant]:
+def _part(text: str) -> tuple[int, int]:
     place, _, count = text.partition("/")
-    return items[int(place) - 1 :: int(count)]
+    if not (place.isdecimal() and count.isdecimal() and 1 <= int(place) <= int(count)):
+        raise argparse.ArgumentTypeError(f"{text} is not K/N with K from 1 to N, such as 2/4")
+    return int(place), int(count)
+
+
+def _chosen(names: list[str]) -> list[Mutant] | None:
+    """All, or those that are named, in the order in which they are; None if there is none of some name."""
+    known = {mutant.name: mutant for mutant in MUTANTS}
+    unknown = [name for name in names if name not in known]
+    for name in unknown:
+        close = get_close_matches(name, known, n=3)
+        meant = f"did you mean {' or '.join(close)}?" if close else "see python -m proof mutants --list"
+        print(f"there is no bug {name}; {meant}", file=sys.stderr)
+    if unknown:
+        return None
+    return [known[name] for name in dict.fromkeys(names)] if names else list(MUTANTS)
+
+
+def _not_to_keep(options: argparse.Namespace) -> str:
+    """Why results of this run cannot be kept, if so: what is kept can be measured again by anybody."""
+    if options.quick or options.how != "all":
+        return "only what all killers were asked about is kept; leave --quick and --how away"
+    if not results.is_whole(options.commit):
+        return f"what would be tried ({options.commit}) is no commit; commit first, so that anybody can try the same"
+    return ""
+
+
+def _homeless(mutant: Mutant) -> str:
+    try:
+        mutant.source()
+    except (ValueError, OSError) as error:
+        return str(error)
+    return ""
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 # --- everything -----------------------------------------------------------------------------------------------------
 
 
 def _whole(mutants: list[Mutant], options: argparse.Namespace) -> int:
-    jobs = [everything(mutant, how=options.how) for mutant in _part(mutants, options.part)]
+    jobs = [everything(mutant, how=options.how) for mutant in mutants]
     if not options.no_control and not _is_clean(jobs):
         return 1
-    found: dict[str, list[Sight]] = {}
-    done: dict[str, Row] = {}
-    commit = results.commit()
-    for job, sights in run(_told(jobs), hands=options.jobs):
-        assert job.mutant is not None
-        found[job.name] = sights
-        done[job.name] = judged(job.mutant, sights, how=job.how, commit=commit)
-        if options.keep:
-            _keep(done[job.name])
-        _progress(f"{len(found)} of {len(jobs)}: {job.name}, {f'seen {len(sights)} times' if sights else 'NOT SEEN'}")
-    rows = [done[job.name] for job in jobs]
+    _progress(f"{len(jobs)} bugs, each on {len(scenarios())} scenarios, {len(NAMES)} worlds and the tests of its area")
+    tried, interrupted = _tried(jobs, options)
+    done = [job for job in jobs if job.name in tried and not tried[job.name].broken]
+    found = {job.name: tried[job.name].sights for job in done}
+    rows = [_row(job, tried[job.name], options.commit) for job in done]
     if options.output == "json":
         print(msgspec.json.format(msgspec.json.encode({"rows": rows, "sights": found})).decode())
     elif len(jobs) <= 3:
-        _tell_all(jobs, found)
+        _tell_all(done, found)
     else:
         _table(rows)
-    return _verdict(rows, all_of_them=len(rows) == len(MUTANTS))
+    code = _verdict(rows, all_of_them=len(rows) == len(MUTANTS))
+    if broken := {name: one.broken for name, one in tried.items() if one.broken}:
+        code = _broken(broken)
+    return _interrupted(len(tried), len(jobs)) if interrupted else code
 
 
-def _told(jobs: list[Job]) -> list[Job]:
-    _progress(f"{len(jobs)} bugs, each on {len(scenarios())} scenarios, {len(NAMES)} worlds and the tests of its area")
-    return jobs
+def _tried(jobs: list[Job], options: argparse.Namespace) -> tuple[dict[str, Verdict], bool]:
+    """What came of each; and whether a person lost patience."""
+    done: dict[str, Verdict] = {}
+    began = time.monotonic()
+    trying = run(jobs, hands=options.jobs)
+    try:
+        for job, verdict in trying:
+            done[job.name] = verdict
+            if options.keep and not verdict.broken:
+                _keep(_row(job, verdict, options.commit))
+            said = "BROKEN" if verdict.broken else f"seen {len(verdict.sights)} times" if verdict.sights else "NOT SEEN"
+            _progress(f"{len(done)} of {len(jobs)}: {job.name}, {said} ({time.monotonic() - began:.0f} s)")
+    except KeyboardInterrupt:
+        return done, True
+    finally:
+        trying.close()
+    return done, False
+
+
+def _row(job: Job, verdict: Verdict, commit: str) -> Row:
+    assert job.mutant is not None
+    return judged(job.mutant, verdict.sights, how=job.how, commit=commit)
 
 
 def _is_clean(jobs: list[Job]) -> bool:
     """The killers must see nothing where nothing is wrong."""
     began = time.monotonic()
-    ((job, sights),) = run([control(jobs)])
+    ((job, verdict),) = run([control(jobs)])
     _progress(f"the source as it is, on {len(job.killers)} killers, in {time.monotonic() - began:.0f} s")
-    for sight in sights:
+    if verdict.broken:
+        print(f"The killers could not be run on the source as it is: {verdict.broken}")
+        return False
+    for sight in verdict.sights:
         print(f"without any bug, {sight.killer} says: {sight.words}")
-    if sights:
+    if verdict.sights:
         print("A killer that fails by itself kills nothing: mend it first, then run this again.")
-    return not sights
+    return not verdict.sights
 
 
 def _table(rows: list[Row]) -> None:
     for row in rows:
-        named = " ".join(name.partition("-")[0] for name in row.invariants)
-        print(f"{row.mutant:<40} {len(row.seen_by):>4}  {named or '-':<24} {row.killer or 'NOT CAUGHT'}")
+        print(f"{row.mutant:<40} {len(row.seen_by):>4}  {' '.join(row.found) or '-':<32} {row.killer or 'NOT CAUGHT'}")
 
 
 def _tell_all(jobs: list[Job], found: dict[str, list[Sight]]) -> None:
@@ -125,27 +197,23 @@ def _tell_all(jobs: list[Job], found: dict[str, list[Sight]]) -> None:
             f"{job.name}: {job.mutant.bug}\n  src/tenure/{job.mutant.file}\n  - {job.mutant.old}\n  + {job.mutant.new}"
         )
         for sight in found[job.name]:
-            print(f"  {sight.killer} ({sight.seconds:.1f} s) {' '.join(sight.invariants)}\n      {sight.words}")
+            print(f"  {sight.killer} ({sight.seconds:.1f} s), seen by {' '.join(sight.detectors)}\n      {sight.words}")
 
 
 def _keep(row: Row) -> None:
     """At once: a run of all of them takes long, and what is known is known."""
     old = results.load().rows if results.PATH.exists() else ()
     rows = {one.mutant: one for one in (*old, row)}
-    kept = tuple(rows[mutant.name] for mutant in MUTANTS if mutant.name in rows)
-    tried = {"scenarios": len(scenarios()), "worlds": len(NAMES)}
-    results.save(Results(command=f"python -m proof mutants --how {row.how} --keep", tried=tried, rows=kept))
+    results.save(Results(rows=tuple(rows[mutant.name] for mutant in MUTANTS if mutant.name in rows)))
 
 
 def _verdict(rows: list[Row], *, all_of_them: bool) -> int:
     caught = [row for row in rows if row.caught]
     missed = [row.mutant for row in rows if not row.caught]
-    idle = [name for name, killed in results.by_invariant(rows).items() if not killed] if all_of_them else []
     print(f"{len(caught)} of {len(rows)} bugs caught" + (f"; not: {', '.join(missed)}" if missed else ""))
+    idle = list(_idle(rows)) if all_of_them else []
     if all_of_them:
-        print(
-            f"invariants that kill at least one: {12 - len(idle)} of 12" + (f"; not {', '.join(idle)}" if idle else "")
-        )
+        print(f"invariants that see {KILLS_MIN} or more: {12 - len(idle)} of 12" + "".join(f"; not {o}" for o in idle))
     good = not idle and (len(caught) * 100 >= GOAL * len(rows) if all_of_them else not missed)
     if good:
         print("To see what saw one of them: python -m proof mutants --only NAME")
@@ -154,31 +222,55 @@ def _verdict(rows: list[Row], *, all_of_them: bool) -> int:
     return 0 if good else 1
 
 
+def _idle(rows: list[Row]) -> Iterator[str]:
+    seen = results.by_detector(rows)
+    return (f"{name} ({len(seen[name])})" for name in INVARIANTS if len(seen[name]) < KILLS_MIN)
+
+
+def _broken(broken: dict[str, str]) -> int:
+    """Bugs that could not be tried: neither caught nor missed."""
+    for name, why in broken.items():
+        print(f"BROKEN, not tried: {name}: {why.removeprefix(f'{name}: ')}")
+    print(
+        f"{len(broken)} could not be tried: rewrite them to match today's source (proof/mutants/bugs), and run again."
+    )
+    return 1
+
+
+def _interrupted(done: int, of: int) -> int:
+    print(f"Interrupted: {done} of {of} were tried.")
+    return INTERRUPTED
+
+
 # --- the quickest killers -------------------------------------------------------------------------------------------
 
 
 def _quick(mutants: list[Mutant], options: argparse.Namespace) -> int:
     known = results.load()
-    jobs, stale = [], []
-    for mutant in _part(mutants, options.part):
+    jobs, stale, known_to_survive = [], [], []
+    for mutant in mutants:
         row = known.row(mutant.name)
         if row is None or row.digest != mutant.digest:
             stale.append(mutant.name)
         elif row.caught:
             jobs.append(Job(mutant, [row.killer]))
+        else:
+            known_to_survive.append(mutant)
     for name in stale:
         print(f"{name}: no result of it is kept; run python -m proof mutants --only {name} --keep")
-    if not options.no_control and not _is_clean(jobs):
+    for mutant in known_to_survive:
+        print(f"{mutant.name} is not tried: nothing sees it. {mutant.survives}")
+    if jobs and not options.no_control and not _is_clean(jobs):
         return 1
-    missed = []
-    for count, (job, sights) in enumerate(run(jobs, hands=options.jobs), 1):
-        _progress(f"{count} of {len(jobs)}: {job.name}")
-        if not sights:
-            missed.append(job)
+    tried, interrupted = _tried(jobs, options)
+    missed = [job for job in jobs if job.name in tried and not tried[job.name].sights and not tried[job.name].broken]
     for job in missed:
         print(f"{job.name} was not seen by {job.killers[0]}; run python -m proof mutants --only {job.name}")
-    print(f"{len(jobs) - len(missed)} of {len(jobs)} bugs caught by the killer that was quickest before")
-    return 1 if missed or stale or not jobs else 0
+    seen = sum(bool(one.sights) for one in tried.values())
+    print(f"{seen} of {len(jobs)} bugs caught by the killer that was quickest before")
+    broken = {name: one.broken for name, one in tried.items() if one.broken}
+    code = _broken(broken) if broken else 1 if missed or stale else 0
+    return _interrupted(len(tried), len(jobs)) if interrupted else code
 
 
 def _progress(text: str) -> None:

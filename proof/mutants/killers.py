@@ -7,33 +7,36 @@ Three sorts, each run whole or one at a time, all in the process that imported t
     world KIND-SEED   a random history of 50 steps (``worlds.py``)
     test NODE         a test of the bug's own area, by its pytest id
 
-A killer that catches something says which invariants were named (by the auditor; I11 and the first half of I12, which
-are no properties of a ledger, by the harness that asks for one more pass), and in its own words what it saw.
+What is said then, and by whom, is for ``detectors.py``; a killer that could not be run at all has said nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
-import re
 import signal
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
-from itertools import chain, groupby
+from importlib import import_module
+from itertools import groupby
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from msgspec import Struct
+import pytest
+from hypothesis import Phase, settings
 
+from proof.mutants.detectors import ENDLESS, Sight, raised_at, sight
 from proof.mutants.mutant import ROOT, Mutant
 
-SECONDS_MAX = 15
-TESTS_SECONDS_MAX = 120
-"""Of processor time for one scenario or world, and for all tests of a bug: it may well make something go on for ever.
-(Wall time is nobody's fault.)"""
-ENDLESS = "it does not end"
+SECONDS_MAX = {"scenario": 3, "world": 3, "test": 8}
+TESTS_SECONDS_MAX = 60
+"""Of processor time for one of each sort, and for all tests of a bug: it may well make something go on for ever. (Wall
+time is nobody's fault; without a bug none takes a second.)"""
+ENDLESS_MAX = 4
+"""So many killers of a sort have to see that something does not end; then no others of that sort are asked."""
 
 AREAS: dict[str, tuple[str, ...]] = {
     "engine/books.py": ("engine/test_accounting.py", "engine/test_cover.py"),
@@ -85,15 +88,6 @@ AREAS: dict[str, tuple[str, ...]] = {
 would import ``tenure`` without the bug."""
 
 
-class Sight(Struct, frozen=True, kw_only=True):
-    """What one killer saw."""
-
-    killer: str
-    invariants: tuple[str, ...]
-    words: str
-    seconds: float
-
-
 def files_of(mutant: Mutant) -> tuple[str, ...]:
     """The tests of a bug's area, those of its own first."""
     return tuple(f"tests/{name}" for name in (*mutant.tests, *AREAS.get(mutant.file, ())))
@@ -104,24 +98,29 @@ def scenarios() -> list[str]:
     return sorted(path.stem for path in folder.glob("*.yaml") if ".expect" not in path.name)
 
 
+def prepare(mutant: Mutant | None, killers: list[str]) -> None:
+    """Import the bug, and what the killers are made of: what fails here says nothing about the tests."""
+    sorts = {killer.partition(" ")[0] for killer in killers}
+    if mutant is not None:
+        import_module(mutant.module)
+    if "scenario" in sorts:
+        import_module("tests.scenarios.test_scenarios")
+    if "world" in sorts:
+        import_module("proof.mutants.worlds")
+
+
 def look(killers: list[str], *, how: str) -> Iterator[Sight]:
-    """Run killers one after the other; what each of them saw, if anything. Tests may be whole files; unless the look is
-    thorough, they are asked only when nobody else saw anything before, and, if one sight will do, up to the first."""
-    seen = False
+    """Run killers one after the other; what each of them saw, if anything. Tests may be whole files."""
+    endless = Counter[str]()
     for sort, some in groupby(killers, key=lambda killer: killer.partition(" ")[0]):
         names = [killer.partition(" ")[2] for killer in some]
-        if sort == "test" and seen and how != "thorough":
-            continue
-        acts = (
-            [_tested(names, *(("-x",) if how == "first" else ()))]
-            if sort == "test"
-            else [_tried(sort, name) for name in names]
-        )
-        for sight in chain.from_iterable(acts):
-            yield sight
-            seen = True
-            if sight.words.endswith(ENDLESS):
-                return  # nobody has to see that more than once
+        one_by_one = [_tried(sort, name) for name in names]
+        for act in [_tested(names, *(("-x",) if how == "first" else ()))] if sort == "test" else one_by_one:
+            if endless[sort] == ENDLESS_MAX:
+                break
+            for one in act:
+                yield one
+                endless[sort] += "time" in one.detectors
 
 
 # --- scenarios and worlds -------------------------------------------------------------------------------------------
@@ -159,13 +158,14 @@ def _live(name: str) -> None:
 def _tried(sort: str, name: str) -> Iterator[Sight]:
     act, began = {"scenario": _play, "world": _live}[sort], time.process_time()
     try:
-        with _limited(SECONDS_MAX):
+        with _limited(SECONDS_MAX[sort]):
             act(name)
     except (Exception, _EndlessError) as error:
         words = str(error) or type(error).__name__
         if not isinstance(error, AssertionError):
             words = f"{type(error).__name__}: {words}"
-        yield _sight(f"{sort} {name}", words, time.process_time() - began)
+        file, function = raised_at(error.__traceback__)
+        yield sight(f"{sort} {name}", words, time.process_time() - began, file=file, function=function)
 
 
 class _EndlessError(BaseException):
@@ -189,66 +189,59 @@ def _limited(seconds: float) -> Iterator[None]:
 # --- tests ----------------------------------------------------------------------------------------------------------
 
 
+class CannotRunError(Exception):
+    """The tests could not be run: that is no verdict on any bug."""
+
+
 class _Notes:
     """A pytest plugin: which tests failed, and how they said so."""
 
     def __init__(self) -> None:
         self.failed: dict[str, Sight] = {}
         self.ran = 0
+        self.wrong = ""
+        self.began = time.process_time()
+
+    def pytest_sessionstart(self, session: Any) -> None:
+        self.session = session
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self) -> None:
+        """Examples are the same every time, and nobody needs the smallest that fails."""
+        phases = (Phase.explicit, Phase.generate)
+        settings.register_profile("mutants", settings(), phases=phases, derandomize=True, database=None)
+        settings.load_profile("mutants")
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self) -> Iterator[None]:
+        with _limited(SECONDS_MAX["test"]):
+            return (yield)
+
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.failed:
+            self.wrong = self.wrong or str(report.longrepr)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         self.ran += report.when == "call"
         if report.failed and report.nodeid not in self.failed:
             crash = getattr(report.longrepr, "reprcrash", None)
-            words = str(report.longrepr) if crash is None else crash.message
-            self.failed[report.nodeid] = _sight(f"test {report.nodeid}", words, report.duration)
+            words, file = (str(report.longrepr), "") if crash is None else (crash.message, crash.path)
+            self.failed[report.nodeid] = sight(f"test {report.nodeid}", words, report.duration, file=file)
+        endless = sum("time" in one.detectors for one in self.failed.values())
+        if endless == ENDLESS_MAX or time.process_time() - self.began > TESTS_SECONDS_MAX:
+            self.session.shouldfail = "that is enough"
 
 
 def _tested(nodes: list[str], *more: str) -> Iterator[Sight]:
-    import pytest
-
     notes = _Notes()
-    began = time.process_time()
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder, contextlib.redirect_stdout(io.StringIO()):
         base = str(Path(folder) / "t")
         options = (
-            "-q", "-p", "no:cacheprovider", "-p", "no:xdist", f"--basetemp={base}",
+            "-q", "--tb=short", "-p", "no:cacheprovider", "-p", "no:xdist", f"--basetemp={base}",
             "-W", "ignore::pytest.PytestAssertRewriteWarning",  # it comes to a process in which much is imported
         )  # fmt: skip
-        try:
-            with _limited(TESTS_SECONDS_MAX):
-                code = int(pytest.main([*options, *more, "--rootdir", str(ROOT), *nodes], plugins=[notes]))
-        except _EndlessError as error:
-            yield _sight(f"test {nodes[0]}", str(error), time.process_time() - began)
-            return
+        code = int(pytest.main([*options, *more, "--rootdir", str(ROOT), *nodes], plugins=[notes]))
+    if code not in (0, 1) or not notes.ran:
+        last = " ".join(notes.wrong.split())[-240:]
+        raise CannotRunError(f"pytest could not run {' '.join(nodes)} (it said {code}): {last}")
     yield from notes.failed.values()
-    if not notes.failed and (code not in (0, 1) or not notes.ran):
-        yield _sight(f"test {nodes[0]}", f"the tests could not be run at all (pytest said {code})", 0.0)
-
-
-# --- what was said --------------------------------------------------------------------------------------------------
-
-_NAMED = re.compile(r"\bI\d{1,2}-[a-z]+(?:-[a-z]+)*")
-_HARNESS = {
-    "the world does not settle": "I11-settled",
-    "rebuilt, the world": "I11-settled",
-    "there was something to decide on": "I11-settled",
-    "looked at anew, something could have started": "I12-liveness",
-}
-"""How the harnesses of the tests say what the auditor, who reads a ledger, cannot."""
-
-
-def _sight(killer: str, words: str, seconds: float) -> Sight:
-    """What was said, without the name of the bug's own process, and which invariants are named in it."""
-    found = set(_NAMED.findall(words)) & set(_invariants())
-    found |= {name for said, name in _HARNESS.items() if said in words}
-    if "looked at anew, the world writes" in words and "Opened(" in words:
-        found.add("I12-liveness")
-    first = " ".join(words.split())
-    return Sight(killer=killer, invariants=tuple(sorted(found)), words=first[:240], seconds=round(seconds, 2))
-
-
-def _invariants() -> list[str]:
-    from tenure.audit.invariants import INVARIANTS
-
-    return [one.name for one in INVARIANTS]

@@ -1,8 +1,9 @@
 """Random histories as killers: the state machines of the tests without their twins, a fixed seed each.
 
-The auditor looks at every entry; at every fifth step the books are counted from scratch, and a rebuilt state must have
-nothing more to write. What the twins add (a rebuilt state decides alike) costs half the time and finds bugs of
-rebuilding alone; those have tests of their own.
+The auditor looks at every entry, and a watch at every pass: the world comes to rest (I11, as ``tenure.audit`` judges
+what was written), and no promise is written down again that is there already. At every fifth step the books are counted
+from scratch, and a rebuilt state must have nothing more to write. What the twins add (a rebuilt state decides alike)
+costs half the time and finds bugs of rebuilding alone; those have tests of their own.
 """
 
 from __future__ import annotations
@@ -10,15 +11,38 @@ from __future__ import annotations
 from random import Random
 
 from proof.mutants.seeds import CHECK_EVERY, STEPS
+from tenure.audit import settled_pass_wrote
+from tenure.engine import Event, Outcome, Tick
+from tenure.facts import Reservation, Reserved
 from tests.engine.machine import KINDS, World
 from tests.engine.test_failures_machine import KINDS as FAILING_KINDS
 from tests.engine.test_failures_machine import Failing
 from tests.engine.test_reservations_machine import KINDS as WAITING_KINDS
 from tests.engine.test_reservations_machine import Waiting
 
+PASSES_MAX = 32
+"""Passes at one instant, with nothing from outside in between, after which a world has come to rest."""
+
 
 class _Bare(World):
-    """A world without twins."""
+    """A world without twins, and with an eye on what is written in vain."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self._passes, self._at = 0, self.fleet.now
+        self._promised: dict[str, Reservation] = {}
+        self._handle, self.fleet.handle = self.fleet.handle, self._watched  # type: ignore[method-assign]  # to look on
+
+    def _watched(self, event: Event, *, decide: bool = True) -> Outcome:
+        outcome, now = self._handle(event, decide=decide), self.fleet.state.now
+        self._passes = self._passes + 1 if isinstance(event, Tick) and now == self._at else 0
+        self._at = now
+        if self._passes > PASSES_MAX:
+            raise AssertionError(f"the world does not come to rest {settled_pass_wrote(outcome.facts, at=now)}")
+        for one in (fact.reservation for fact in outcome.facts if isinstance(fact, Reserved)):
+            assert self._promised.get(one.run_key) != one, f"a promise is written that is there already: {one}"
+            self._promised[one.run_key] = one
+        return outcome
 
     def act(self, kind: str, luck: Random) -> None:
         event = self._event(kind, luck)

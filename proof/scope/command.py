@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Sequence
 from os import cpu_count
+from signal import SIGTERM, signal
 
+from proof.commit import describe
 from proof.scope.expand import Finding
 from proof.scope.replay import NoSuchMove, follow, story
 from proof.scope.search import Level, search
@@ -32,6 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except NoSuchMove as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    signal(SIGTERM, lambda *_: sys.exit(128 + SIGTERM))  # and not without the workers
     print("depth   transitions   distinct states   new here   seconds    cpu s   states/cpu s")
     for level in search(start, options.depth, jobs=options.jobs, minutes=options.minutes, progress=sys.stderr.isatty()):
         print(_row(level), flush=True)
@@ -47,13 +49,15 @@ def _row(level: Level) -> str:
 
 def _report(level: Level, *, after: str) -> int:
     tallies = level.tallies
-    done = level.depth if level.complete else level.depth - 1
+    done = level.whole
     whole = done >= RICH and not after
-    part = "" if level.complete else f", and some of those of {level.depth}"
-    duplicates = tallies.transitions - (level.states - 1) - len(tallies.findings)
+    part = (
+        "" if level.complete else f", and some of those of {' and '.join(map(str, range(done + 1, level.depth + 1)))}"
+    )
+    duplicates = level.transitions - (level.states - 1) - len(tallies.findings)
     since = f"after {after}" if after else "from a fleet with nothing on it"
     print(f"\nall interleavings of {done} moves{part}, {since}"
-          f"\n  transitions       {tallies.transitions:>12,}"
+          f"\n  transitions       {level.transitions:>12,}"
           f"\n  distinct states   {level.states:>12,}   {level.states / max(level.wall, 1e-9):,.0f} a second"
           f"\n  duplicates        {duplicates:>12,}   {tallies.met:,} of them followed on both paths: the same future"
           f"\n  decided again     {tallies.rebuilt:>12,}   by an engine rebuilt from the image: the same decision"
@@ -67,18 +71,19 @@ def _report(level: Level, *, after: str) -> int:
         return _tell(tallies.findings)
     if lacking and not after:
         print(f"never happened: {', '.join(lacking)}" + ("" if whole else f" (depth {RICH} has it all)"))
-    if level.states < GOAL and not after:
+    short = level.states < GOAL and not after
+    if short:
         print(f"The goal is {GOAL:,} distinct states: give it --depth {DEPTH} and the minutes it needs.")
     else:
         print("Nothing was found. A larger --depth, with more --minutes, looks further.")
-    return 1 if lacking and whole else 0
+    return 1 if (lacking and whole) or (short and not level.complete) else 0
 
 
 def _tell(findings: list[Finding]) -> int:
     shortest = sorted(findings, key=lambda one: (len(one.path), one.path))[:5]
     for one in shortest:
         print(f"\nVIOLATION after {len(one.path)} moves: {' '.join(one.path)}\n{one.says}")
-    print(f"\nAt commit {_commit()}. See one again, entry by entry:\n"
+    print(f"\nAt commit {describe()}. See one again, entry by entry:\n"
           f'  python -m proof scope --path "{" ".join(shortest[0].path)}"')  # fmt: skip
     return 1
 
@@ -93,15 +98,10 @@ def _show(path: list[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except AssertionError as error:
-        print(f"\nVIOLATION: {error}\nKeep the path as a test: tests/proof/test_scope.py, DEEP.")
+        print(f"\nVIOLATION: {error}\nKeep the path as a test: tests/proof/test_scope.py, FOUND.")
         return 1
     print(f"\nNothing was found on this path of {len(path)} moves.")
     return 0
-
-
-def _commit() -> str:
-    said = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    return said.stdout.strip() or "unknown"
 
 
 def _parser() -> argparse.ArgumentParser:

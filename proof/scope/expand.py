@@ -9,12 +9,13 @@ image decides every move exactly as this one does, and is then the same, byte fo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
-from proof.scope.point import Key, Point, act, attempts_after, entry_of, freeze, key_of
+from proof.scope.claims import Claims, Key
+from proof.scope.point import Point, act, attempts_after, entry_of, freeze, key_of
+from proof.scope.rewind import Rewind, graph
 from proof.scope.tally import count
 from proof.scope.world import CUSTODIAN, Move, head, moves
 from tenure.audit import Auditor, settled_pass_wrote
@@ -38,7 +39,10 @@ class Tallies:
     """What a search has seen."""
 
     def __init__(self) -> None:
-        self.transitions = 0
+        self.tried: Counter[int] = Counter()
+        """Transitions, by the moves that they are from the beginning."""
+        self.found: Counter[int] = Counter()
+        """Points, by the least moves that lead to them."""
         self.rebuilt = 0
         """Transitions that a rebuilt engine decided as well."""
         self.proved = 0
@@ -49,8 +53,13 @@ class Tallies:
         self.moves: Counter[str] = Counter()
         self.findings: list[Finding] = []
 
+    @property
+    def transitions(self) -> int:
+        return self.tried.total()
+
     def add(self, other: Tallies) -> None:
-        self.transitions += other.transitions
+        self.tried += other.tried
+        self.found.update(other.found)  # which may be less than nothing, of a point that another worker had counted
         self.rebuilt += other.rebuilt
         self.proved += other.proved
         self.met += other.met
@@ -67,45 +76,90 @@ class Watching(Protocol):
     def again(self, key: Key, path: tuple[str, ...]) -> None: ...
 
 
-def expand(
-    point: Point, known: set[Key], tallies: Tallies, witness: Watching, *, last: bool
-) -> Iterator[tuple[Key, Point | None]]:
-    """Try every move; yields the points that were not known, frozen unless this is the ``last`` level."""
-    state: State | None = point.state.thaw()
-    assert state is not None
-    image = dump(state) if int.from_bytes(point.key[:2]) % REBUILT == 0 else None
-    todo = moves(state, point.attempts)
-    for move in todo:  # which grows when a draw could fall otherwise
-        state = point.state.thaw() if state is None else state
-        path = (*point.path, move.name)
-        tallies.transitions += 1
-        tallies.moves[move.name.partition(":")[0].partition("~")[0]] += 1
-        try:
-            before = state.draws.keys() | set()
-            outcome = act(state, move)
-            count(outcome.facts, tallies.facts)
-            if image is not None:
-                tallies.rebuilt += 1
-                _rebuilt(image, move, outcome, dump(state))
-            if move.luck == 0 and state.draws.keys() - before:
-                todo += _otherwise(state, move, before)
-            after = dump(state)
-            attempts = attempts_after(point.attempts, outcome.facts)
-            key = key_of(state, after, attempts)
-            if key not in known:
-                known.add(key)
-                auditor = point.auditor.thaw()
-                entry = entry_of(state, outcome, point.entries + 1)
-                check(state, auditor, entry)
-                if witness.looks(key):
-                    witness.new(key, path)
-                entries = point.entries + (entry is not None)
-                yield key, None if last else Point(key, freeze(state), freeze(auditor), attempts, entries, path)
-            elif witness.looks(key):
-                witness.again(key, path)
-        except Exception as error:  # whatever it is, it is a finding, with its path
-            tallies.findings.append(Finding(path, f"{type(error).__name__}: {error}"))
-        state = None
+Then = Literal["later", "now", "never"]
+"""When the search goes on from points that are found: later, from what was kept of them; at once, while they are
+there, and never from what is found then; never, they are the last."""
+
+
+class _Live(NamedTuple):
+    """A point that is there: moves happen to it, and are taken back."""
+
+    key: Key
+    state: State
+    of_state: Rewind
+    auditor: Auditor
+    of_auditor: Rewind
+    attempts: dict[str, int]
+    entries: int
+    path: tuple[str, ...]
+
+
+class Expansion:
+    """Tries every move on points, and keeps what is found for later, if that is when the search goes on."""
+
+    def __init__(self, claims: Claims, tallies: Tallies, witness: Watching, *, then: Then) -> None:
+        self._claims, self._tallies, self._witness, self._then = claims, tallies, witness, then
+        self.found: list[Point] = []
+
+    def of(self, point: Point) -> None:
+        state, of_state = point.state.thaw_to_rewind()
+        auditor, of_auditor = point.auditor.thaw_to_rewind()
+        here = _Live(point.key, state, of_state, auditor, of_auditor, point.attempts, point.entries, point.path)
+        self._try_all(here, self._then)
+        of_state.let_go()
+        of_auditor.let_go()
+
+    def _try_all(self, here: _Live, then: Then) -> None:
+        state, tallies = here.state, self._tallies
+        sampled = int.from_bytes(here.key[:2]) % REBUILT == 0
+        twin = load(dump(state)) if sampled else None
+        of_twin = Rewind(() if twin is None else graph(twin))
+        todo = moves(state, here.attempts)
+        before = state.draws.keys() | set()
+        for move in todo:  # which grows when a draw could fall otherwise
+            path = (*here.path, move.name)
+            tallies.tried[len(path)] += 1
+            tallies.moves[move.name.partition(":")[0].partition("~")[0]] += 1
+            try:
+                outcome = act(state, move)
+                count(outcome.facts, tallies.facts)
+                after = dump(state)
+                if twin is not None:
+                    tallies.rebuilt += 1
+                    _rebuilt(twin, of_twin, move, outcome, after)
+                if move.luck == 0 and state.draws.keys() - before:
+                    todo += _otherwise(state, move, before)
+                self._arrive(here, outcome, after, path, then)
+            except Exception as error:  # whatever it is, it is a finding, with its path
+                tallies.findings.append(Finding(path, f"{type(error).__name__}: {error}"))
+                here.of_auditor.back()
+            if move is not todo[-1]:  # after that nobody looks at it any more
+                here.of_state.back()
+
+    def _arrive(self, here: _Live, outcome: Outcome, after: bytes, path: tuple[str, ...], then: Then) -> None:
+        """Where a move has led to: checked if nobody was there, or if the search goes on from it on this path."""
+        state, auditor = here.state, here.auditor
+        attempts = attempts_after(here.attempts, outcome.facts)
+        key = key_of(state, after, attempts)
+        new = self._claims.claim(key)
+        goes_on = then != "never" and self._claims.go_on(key)
+        if new or goes_on:
+            entry = entry_of(state, outcome, here.entries + 1)
+            check(state, auditor, entry)
+            self._tallies.found[len(path)] += 1
+            if not new:
+                self._tallies.found[len(path) + 1] -= 1  # it had been reached by one more move
+        if self._witness.looks(key):
+            (self._witness.new if new else self._witness.again)(key, path)
+        if goes_on:
+            entries = here.entries + (entry is not None)
+            if then == "later":
+                self.found.append(Point(key, freeze(state), freeze(auditor), attempts, entries, path))
+            else:
+                of = Rewind(graph(state)), Rewind(graph(auditor))
+                self._try_all(_Live(key, state, of[0], auditor, of[1], attempts, entries, path), "never")
+        if new or goes_on:
+            here.of_auditor.back()
 
 
 def check(state: State, auditor: Auditor, entry: Entry | None) -> None:
@@ -121,11 +175,13 @@ def check(state: State, auditor: Auditor, entry: Entry | None) -> None:
     assert not found, "\n".join(map(str, found))
 
 
-def _rebuilt(image: bytes, move: Move, outcome: Outcome, after: bytes) -> None:
-    twin = load(image)
-    same = act(twin, move)
-    assert same == outcome, f"an engine rebuilt from the image decides otherwise:\n{_differ(outcome, same)}"
-    assert dump(twin) == after, "an engine rebuilt from the image is another one afterwards"
+def _rebuilt(twin: State, of_twin: Rewind, move: Move, outcome: Outcome, after: bytes) -> None:
+    try:
+        same = act(twin, move)
+        assert same == outcome, f"an engine rebuilt from the image decides otherwise:\n{_differ(outcome, same)}"
+        assert dump(twin) == after, "an engine rebuilt from the image is another one afterwards"
+    finally:
+        of_twin.back()
 
 
 def _differ(one: Outcome, other: Outcome) -> str:

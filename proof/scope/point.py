@@ -1,58 +1,85 @@
 """A point of the search: an engine's state and the auditor who has read the entries that led to it.
 
-A point is kept *frozen*, as bytes, and thawed once for each move that is tried on it. Facts and objects are immutable
-records: the copies share them (``_Freezer`` writes a number in their place), so what is copied is what may change. Two
-points are the same when the images of their states are, byte for byte, and the ledger knows the same last attempts of
-runs that are gone: an engine decides by nothing else (SPEC 1), which ``replay.same_future`` puts to the test.
+A point is kept *frozen*, as bytes, and thawed when its turn comes. Facts and objects are immutable records: the copies
+share them (``_Freezer`` writes a number in their place), so what is copied is what may change. Two points are the same
+when the images of their states are, byte for byte, and the ledger knows the same last attempts of runs that are gone:
+an engine decides by nothing else (SPEC 1), which ``replay.same_future`` puts to the test.
 """
 
 from __future__ import annotations
 
 import pickle
-from hashlib import blake2b
+from copyreg import __newobj__  # type: ignore[attr-defined]
+from hashlib import sha256
 from io import BytesIO
+from types import FunctionType
 from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from proof.scope.claims import WIDTH, Key
+from proof.scope.rewind import RULES, Rewind, rule
 from proof.scope.world import SETUP, Move, head
 from tenure.audit import Auditor
 from tenure.engine import Outcome, State, step
 from tenure.facts import GENESIS, Entry, Fact, Opened
 from tenure.testing.builders import START
 
-Key = bytes
-"""16 bytes that stand for all that decides a point's future."""
-
 
 class _Freezer(pickle.Pickler):
-    """Writes mutable things, and numbers of immutable ones."""
+    """Writes what may change, and numbers of what cannot: records, classes, functions."""
 
-    def __init__(self, into: BytesIO, table: list[Struct]) -> None:
+    def __init__(self, into: BytesIO, table: list[object]) -> None:
         super().__init__(into, protocol=5)
         self._table = table
 
-    def persistent_id(self, item: Any) -> int | None:
-        if isinstance(item, Struct):
+    def reducer_override(self, item: Any) -> Any:
+        kind = type(item)
+        save, put, _, names = RULES.get(kind) or rule(item)
+        if save is None:
+            if item is _record or not (kind is type or kind is FunctionType or isinstance(item, Struct)):
+                return NotImplemented
             self._table.append(item)
-            return len(self._table) - 1
-        return None
+            return _record, (len(self._table) - 1,)
+        if not names:
+            return NotImplemented
+        assert not kind.__dictoffset__ or len(vars(item)) == len(names), f"{kind} has other attributes than before"
+        return __newobj__, (kind,), save(item), None, None, put
+
+
+_records: list[object] = []
+"""Those of what is being thawed."""
+
+
+def _record(number: int) -> object:
+    return _records[number]
 
 
 class Frozen(NamedTuple):
-    """An object as bytes, and the records that it shares with its copies."""
+    """An object as bytes, and what it shares with its copies."""
 
     body: bytes
-    table: list[Struct]
+    table: list[object]
 
     def thaw(self) -> Any:
-        reader = pickle.Unpickler(BytesIO(self.body))
-        reader.persistent_load = self.table.__getitem__  # type: ignore[method-assign]  # the table itself answers
-        return reader.load()
+        return self._read().load()
+
+    def thaw_to_rewind(self) -> tuple[Any, Rewind]:
+        """A copy, and how to take back whatever happens to it from now on."""
+        reader = self._read()
+        item = reader.load()
+        objects = list(reader.memo.copy().values())  # type: ignore[attr-defined]  # all that was built
+        del reader
+        return item, Rewind(objects)
+
+    def _read(self) -> pickle.Unpickler:
+        global _records  # noqa: PLW0603  # an Unpickler with a method in Python is slower
+        _records = self.table
+        return pickle.Unpickler(BytesIO(self.body))
 
 
 def freeze(item: object) -> Frozen:
-    into, table = BytesIO(), list[Struct]()
+    into, table = BytesIO(), list[object]()
     _Freezer(into, table).dump(item)
     return Frozen(into.getvalue(), table)
 
@@ -83,7 +110,7 @@ def entry_of(state: State, outcome: Outcome, number: int) -> Entry | None:
 
 def key_of(state: State, image: bytes, attempts: dict[str, int]) -> Key:
     gone = [(name, attempts[name]) for name in sorted(attempts) if f"lab/{name}" not in state.runs]
-    return blake2b(image + repr(gone).encode() if gone else image, digest_size=16).digest()
+    return sha256(image + repr(gone).encode() if gone else image).digest()[:WIDTH]
 
 
 def attempts_after(attempts: dict[str, int], facts: tuple[Fact, ...]) -> dict[str, int]:

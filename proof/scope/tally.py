@@ -7,7 +7,8 @@ runs wait. ``MUST`` lists what a search deep enough has to have seen.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from tenure.facts import Closed, Decided, Fact, Froze, Moved, Opened, Reserved, Resolved, Warned
 
@@ -21,29 +22,30 @@ MUST: tuple[str, ...] = (
     "notice lowered", "run Running", "run Completed", "run Failed", "run Stopping", "waits ConcurrencyCapExceeded",
 )  # fmt: skip
 
+_WORDS: dict[type, Callable[[Any], str]] = {
+    Opened: lambda fact: f"opened {fact.lease.reason}",
+    Closed: lambda fact: f"closed {fact.reason.partition('(')[0]}",
+    Moved: lambda fact: f"run {fact.life.phase}",
+    Reserved: lambda fact: f"reservation {fact.reservation.state}",
+    Decided: lambda fact: "" if fact.verdict.headline is None else f"waits {fact.verdict.headline.code}",
+    Froze: lambda _: "draw frozen",
+    Resolved: lambda fact: f"resolved {fact.trigger}",
+    Warned: lambda fact: f"notice {fact.mark}",
+}
+
 
 def count(facts: Iterable[Fact], into: Counter[str]) -> None:
     """Count facts under their words."""
     for fact in facts:
-        match fact:
-            case Opened():
-                into[f"opened {fact.lease.reason}"] += 1
-            case Closed():
-                into[f"closed {fact.reason.partition('(')[0]}"] += 1
-            case Moved():
-                into[f"run {fact.life.phase}"] += 1
-            case Reserved():
-                into[f"reservation {fact.reservation.state}"] += 1
-                if fact.reservation.state == "Pending":
-                    into[f"promise {fact.reservation.confidence}"] += 1
-            case Decided() if fact.verdict.headline is not None:
-                into[f"waits {fact.verdict.headline.code}"] += 1
-            case Froze():
-                into["draw frozen"] += 1
-            case Resolved():
-                into[f"resolved {fact.trigger}"] += 1
-            case Warned():
-                into[f"notice {fact.mark}"] += 1
+        word = _WORDS.get(type(fact), _none)(fact)
+        if word:
+            into[word] += 1
+        if isinstance(fact, Reserved) and fact.reservation.state == "Pending":
+            into[f"promise {fact.reservation.confidence}"] += 1
+
+
+def _none(fact: Fact) -> str:
+    return ""
 
 
 def missing(seen: Counter[str]) -> list[str]:

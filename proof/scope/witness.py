@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from random import Random
 
-from proof.scope.point import Key
+from proof.scope.claims import Key
 from proof.scope.replay import follow, same_future
 
 ONE_IN = 2048

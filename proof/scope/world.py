@@ -14,6 +14,7 @@ that are down are silent.
 
 from __future__ import annotations
 
+from functools import cache
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -82,6 +83,7 @@ class Move(NamedTuple):
     """Which of several ledger heads a draw would be frozen on: so that each owner is drawn on some path."""
 
 
+@cache
 def head(luck: int) -> str:
     """A hash of the ledger. The true one holds the whole history, and would make each path a world of its own."""
     return sha256(f"scope {luck}".encode()).hexdigest()

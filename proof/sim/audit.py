@@ -37,13 +37,20 @@ class Watch:
         self._cut_for: set[str] = set()
         self._found: list[Violation] = []
         self._away: list[tuple[Instant, Instant]] = []
-        """When nobody drove though something was due: what ran out then was overdrawn, and that is no fault of ours."""
+        """When nobody drove though something was due, or by a clock far behind: what ran out then was overdrawn, and
+        that is no fault of ours."""
+        self._recorded: Instant | None = None
+        """Since when something has been recorded that nobody has decided on: it is due at once."""
 
     def feed(self, body: bytes) -> None:
         self._found += self.auditor.feed_raw(body)
         entry = decode_entry(body)
         self.entries.append(entry)
         self.seq = entry.seq
+        if entry.decided:
+            self._recorded = None
+        elif self._recorded is None:
+            self._recorded = entry.at
         self._in_vain(entry)
 
     def _in_vain(self, entry: Entry) -> None:
@@ -57,8 +64,14 @@ class Watch:
                     self.tally["seen/activation that cut others in vain"] += 1
                 self._cut_for.discard(one.key)
 
+    def stamped(self, at: Instant, really: Instant) -> None:
+        """An entry was written at some instant by the clock of whoever wrote it."""
+        if really - at > LATE:
+            self._away.append((at, really + MINUTE))
+
     def woken(self, due: Instant | None, now: Instant) -> None:
         """Somebody drives at ``now`` what was ``due``."""
+        due = min((at for at in (due, self._recorded) if at is not None), default=None)
         if due is not None and now - due > LATE:
             self._away.append((due, now + MINUTE))
 
@@ -87,7 +100,7 @@ def finish(world: EmbeddedWorld) -> list[str]:
     driver = world.driver
     if driver is None:
         return [*found, "I12-liveness: nobody drives any more"]
-    home, now = driver.home, driver.clock.now()
+    home, now = driver.home, driver.clock.shows
     found += still_busy(home.state)
     found += left_waiting(home.state, world.watch.auditor.charges(now), now=now)
     found += [str(one) for one in driver.ledger.verify().findings]

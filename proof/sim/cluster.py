@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import random
 import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import msgspec
 
+from proof import scratch
 from proof.sim.api import Server
 from proof.sim.api_client import VirtualClient
 from proof.sim.api_forms import MERGE, Object
@@ -42,7 +41,6 @@ from tenure.units import HOUR, MINUTE, SECOND, Instant, Micros, parse_duration
 
 LAB = "lab"
 PROCESSES = 2
-_MEMORY = Path("/dev/shm")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -55,7 +53,7 @@ class ClusterWorld:
         self.luck = Random(f"cluster {plan.seed}")
         self._chance = random.getstate()
         random.seed(plan.seed)
-        self.folder = Path(tempfile.mkdtemp(prefix="tenure-sim-", dir=_MEMORY if _MEMORY.is_dir() else None))
+        self.folder = scratch.make("sim")
         self.loop = VirtualLoop()
         self.loop.set_exception_handler(self._surprised)
         self.server = Server(self.now)
@@ -113,8 +111,8 @@ class ClusterWorld:
     def fleet_now(self) -> Instant:
         """Now, by the clock of whoever decides: who is an hour behind is on time an hour later. Nobody knows better if
         nobody decides."""
-        deciding = [clock.now() for clock, one in zip(self.clocks, self.processes, strict=True) if one.leading]
-        return min(deciding or [clock.now() for clock in self.clocks])
+        deciding = [clock.shows for clock, one in zip(self.clocks, self.processes, strict=True) if one.leading]
+        return min(deciding or [clock.shows for clock in self.clocks])
 
     @property
     def at(self) -> Micros:
@@ -219,12 +217,12 @@ class ClusterWorld:
 
     def trouble(
         self, node: str, kind: str, lasts: Micros, number: int = 0, *, after: Callable[[], None] | None = None
-    ) -> None:
-        """Something is wrong with a node for a while, and everybody is told."""
+    ) -> bool:
+        """Something is wrong with a node for a while, and everybody is told; True if that is any news."""
         self._number += 1
         mine = self._number
         self.troubles.setdefault(node, {})[mine] = (kind, number)
-        self.show(node)
+        news = self.show(node)
 
         def mend() -> None:
             del self.troubles[node][mine]
@@ -233,18 +231,23 @@ class ClusterWorld:
                 after()
 
         self.later(lasts, mend)
+        return news
 
-    def show(self, node: str) -> None:
+    def show(self, node: str) -> bool:
+        """Have its object say what there is to say; True if it said something else before."""
+        before = self.server.get(NODES, node)
         found = self.troubles.get(node, {})
         lies = [number for kind, number in found.values() if kind == "lie"]
         self.machines.show(node, {kind for kind, _ in found.values()}, lies[-1] if lies else None)
+        after = self.server.get(NODES, node)
+        return before is not None and after is not None and _version(before) != _version(after)
 
     def fail_node(self, event: Event) -> None:
         """A machine burns; after some minutes somebody fences it, and later it comes back, empty."""
+        alive = event.target in self.machines.all and bool(self.machines.all[event.target].alive)
         if event.target not in self.machines.all or not self.machines.lose(event.target):
             return
-        self.tally["fault/node-fail"] += 1
-        self.show(event.target)
+        self._count(event, self.show(event.target) or alive)
         fenced = self.luck.choice((1, MINUTE, 10 * MINUTE))
         # Who was fenced is let in again when nothing of it runs: a machine is not back before it was fenced.
         self.later(
@@ -256,24 +259,24 @@ class ClusterWorld:
         self.show(node)
 
     def reboot_node(self, event: Event) -> None:
+        alive = event.target in self.machines.all and bool(self.machines.all[event.target].alive)
         if event.target in self.machines.all and self.machines.lose(event.target):
-            self.tally["fault/node-reboot"] += 1
-            self.show(event.target)
+            self._count(event, self.show(event.target) or alive)
             self.later(event.lasts, lambda: self._return(event.target))
 
     def silence_node(self, event: Event) -> None:
         if event.target not in self.machines.all:
             return
-        self.tally["fault/node-unready"] += 1
         if self.plan.policy.get("unreadyIsFailure") or self._policy.get("unreadyIsFailure"):
             self.machines.excuse(event.target)
-        self.machines.mute(event.target)
-        self.trouble(event.target, "unready", event.lasts, after=lambda: self.machines.unmute(event.target))
+        told = self._once(event)
+        self.machines.mute(event.target, told)
+        if self.trouble(event.target, "unready", event.lasts, after=lambda: self.machines.unmute(event.target, told)):
+            told()
 
     def mark_node(self, event: Event) -> None:
         if event.target in self.machines.all:
-            self.tally[f"fault/{event.kind}"] += 1
-            self.trouble(event.target, event.kind.removeprefix("node-"), event.lasts, event.number)
+            self._count(event, self.trouble(event.target, event.kind.removeprefix("node-"), event.lasts, event.number))
 
     def lie_of_pods(self, event: Event) -> None:
         if event.target not in self.machines.all:
@@ -281,9 +284,9 @@ class ClusterWorld:
         if event.number % 2:
             self.tally["fault/pods-lie"] += self.machines.snatch(event.target)
             return
-        self.tally["fault/pods-lie"] += 1
-        self.machines.mute(event.target)
-        self.later(event.lasts, lambda: self.machines.unmute(event.target))
+        told = self._once(event)
+        self.machines.mute(event.target, told)
+        self.later(event.lasts, lambda: self.machines.unmute(event.target, told))
 
     # --- clocks and processes -------------------------------------------------------------------------------------
 
@@ -292,27 +295,44 @@ class ClusterWorld:
         """The place of the process that decides; the first one if nobody does."""
         return next((number for number, one in enumerate(self.processes) if one.leading), 0)
 
-    def _count(self, event: Event) -> None:
-        self.tally[f"fault/{event.kind}"] += 1
+    def _count(self, event: Event, really: bool = True) -> None:
+        self.tally[f"fault/{event.kind}"] += really
+
+    def _once(self, event: Event) -> Callable[[], None]:
+        """Counts a fault when it is called first: when somebody has seen something of it."""
+        left = [True]
+
+        def told() -> None:
+            self._count(event, left[0])
+            left[0] = False
+
+        return told
 
     def skew(self, event: Event) -> None:
-        clock = self.clocks[self.leader]
-        clock.step(event.number)
-        self._count(event)
-        self.later(event.lasts, lambda: clock.step(-event.number))
+        clock, told = self.clocks[self.leader], self._once(event)
+        clock.step(event.number, told)
+
+        def over() -> None:
+            clock.step(-event.number)
+            clock.over(told)
+
+        self.later(event.lasts, over)
 
     def step_clock(self, event: Event) -> None:
-        self.clocks[self.leader].step(event.number)
-        self._count(event)
+        self.clocks[self.leader].step(event.number, self._once(event))
 
     def freeze(self, event: Event) -> None:
-        clock = self.clocks[self.leader]
-        clock.freeze()
-        self._count(event)
-        self.later(event.lasts, clock.thaw)
+        clock, told = self.clocks[self.leader], self._once(event)
+        clock.freeze(told)
+
+        def over() -> None:
+            clock.thaw()
+            clock.over(told)
+
+        self.later(event.lasts, over)
 
     def crash(self, event: Event) -> None:
-        self._count(event)
+        self._count(event, not self.processes[self.leader].dead)
         self.kill(self.leader, event.lasts, journal=bool(event.number % 2))
 
     def kill(self, number: int, lasts: Micros, *, journal: bool = True) -> None:
@@ -338,27 +358,31 @@ class ClusterWorld:
         number = self.leader
         process = self.processes[number]
         if not process.dead:
-            self._count(event)
-            process.stop(lambda: self.later(event.lasts, lambda: self._replace(process, number)))
+
+            def stopped() -> None:
+                self._count(event)
+                self.later(event.lasts, lambda: self._replace(process, number))
+
+            process.stop(stopped)
 
     def two_leaders(self, event: Event) -> None:
-        self._count(event)
-        sure = list(self.processes)
+        sure, told = list(self.processes), self._once(event)
         for one in sure:
             one.sure += 1
+            one.usurps.append(told)
             one.wake()
 
         def over() -> None:
             for one in sure:
                 one.sure -= 1
+                one.usurps = [each for each in one.usurps if each is not told]
 
         self.later(event.lasts, over)
 
     def pause_leader(self, event: Event) -> None:
         process = self.processes[self.leader]
         if not process.dead and not process.paused:
-            self._count(event)
-            process.pause()
+            process.pause(lambda: self._count(event))
             self.later(event.lasts, process.resume)
 
     # --- the disk of whoever decides ------------------------------------------------------------------------------
@@ -419,7 +443,7 @@ class ClusterWorld:
         self.later(event.lasts, over)
 
     def compact(self, event: Event) -> None:
-        self._count(event)
+        """Counted when somebody asks for what is forgotten (see ``Wire.pass_back``)."""
         self.server.forget()
 
     def later(self, lasts: Micros, do: Callable[[], None]) -> None:
@@ -427,6 +451,11 @@ class ClusterWorld:
         if lasts == FOR_GOOD:
             return
         self.loop.call_later(lasts / SECOND, do)
+
+
+def _version(item: Object) -> str:
+    version: str = item["metadata"]["resourceVersion"]
+    return version
 
 
 _DO: dict[str, Callable[[ClusterWorld, Event], None]] = {

@@ -12,12 +12,12 @@ import errno
 import os
 import shutil
 import sqlite3
-import tempfile
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from proof import scratch
 from tenure.ledger import Code, Ledger, LedgerRefused
 from tenure.ledger.anchor import SLOT
 
@@ -33,9 +33,7 @@ class Disk:
     """One fleet's files and the handles on them."""
 
     def __init__(self, tally: Counter[str]) -> None:
-        memory = Path("/dev/shm")
-        place = memory if os.access(memory, os.W_OK) else None
-        self.root = Path(tempfile.mkdtemp(prefix="tenure-sim-", dir=place))
+        self.root = scratch.make("sim")
         self.tally = tally
         self.known: tuple[int, str] = (0, "")
         """The last entry that somebody was told of: its number and hash."""

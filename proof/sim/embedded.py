@@ -29,7 +29,7 @@ from tenure.embedded.driver import DriverBusy, DriverLock
 from tenure.embedded.fleet import Fleet
 from tenure.engine import Apply, Publish, SetPolicy
 from tenure.facts import Entry
-from tenure.ledger import Code, Ledger, LedgerRefused
+from tenure.ledger import Code, Head, Ledger, LedgerRefused
 from tenure.shell.custodian import SimulatedCustodian
 from tenure.shell.home import Home
 from tenure.shell.ledger_store import LedgerStore
@@ -104,6 +104,8 @@ class EmbeddedWorld:
         self._timers: list[tuple[Micros, int, Callable[[], None]]] = []
         self._numbers = count(1)
         self._troubles: list[str] = []
+        self._usurped: Callable[[], None] = lambda: None
+        """Called when a second driver has written something, or was refused."""
         self._backs_up = any(event.kind == "backup-restored" for event in plan.events)
         self._begin()
 
@@ -180,16 +182,28 @@ class EmbeddedWorld:
             return
         now = driver.clock.now()
         self.watch.woken(driver.home.next_wake(), now)
+        head = self._head() if driver is self.second else None
         try:
             before = driver.home.seq
             driver.home.drive(now=now)
             if driver.home.seq != before:
                 self._wait = SECOND // 2
+            if driver is self.second and self._head() != head:
+                self._usurped()
         except LedgerRefused as refused:
             self._refused(refused)
+            if driver is self.second:
+                self._usurped()
             self._let_go(driver)
         except Killed:
             self._killed(0)
+
+    def _head(self) -> Head | None:
+        """What is stored last, as the second driver reads it."""
+        try:
+            return None if self.second is None else self.second.ledger.head
+        except LedgerRefused:
+            return None
 
     def _read(self) -> None:
         """Feed what is stored to the auditor: everything that a handle shows is acknowledged by now, or will be."""
@@ -198,6 +212,7 @@ class EmbeddedWorld:
         try:
             for link in self.driver.ledger.links(after=self.watch.seq):
                 self.watch.feed(link.body)
+                self.watch.stamped(link.entry.at, self._true())
                 seen.count(link.entry, self.tally)
                 if self.trace is not None:
                     self.trace(link.entry)
@@ -213,6 +228,7 @@ class EmbeddedWorld:
             return
         try:
             self.driver = Driver(self, self.clock)
+            self._read()  # what was recorded while nobody drove
         except LedgerRefused as refused:
             self._refused(refused)
             self._wake_later()
@@ -330,7 +346,7 @@ class EmbeddedWorld:
     def _end(self, key: str, how: str) -> None:
         assert self.driver is not None
         run = self.driver.home.state.pods[key].pod.run_key
-        self.reality.ends.setdefault(key, (run, how, self.clock.now()))  # type: ignore[arg-type]  # an Outcome
+        self.reality.ends.setdefault(key, (run, how, self.clock.shows))  # type: ignore[arg-type]  # an Outcome
 
     def _do_pod_exits(self, event: Event) -> None:
         live = self._live(event.target)
@@ -348,12 +364,12 @@ class EmbeddedWorld:
 
     # -- machines --
 
-    def _trouble(self, event: Event, kind: str, number: int = 0) -> None:
-        """A machine has a trouble until it is over, and everybody is told of both."""
+    def _trouble(self, event: Event, kind: str, number: int = 0, *, told: Callable[[], None]) -> None:
+        """A machine has a trouble until it is over, and everybody is told of both: ``told``, if that is any news."""
         machine = self.reality.machines[event.target]
-        mine = next(self._numbers)
+        mine, before = next(self._numbers), machine.shown()
         machine.troubles[mine] = (kind, number)
-        self._tell(event.target)
+        self._tell(event.target, lambda node: told() if node != before else None)
 
         def over() -> None:
             del machine.troubles[mine]
@@ -361,13 +377,40 @@ class EmbeddedWorld:
                 for driver in (self.driver, self.second):
                     if driver is not None:
                         driver.pods.restore_node(event.target)
+                self._came_back(event.target)
             self._tell(event.target)
 
         self.later(event.lasts, over)
 
-    def _tell(self, name: str) -> None:
-        """The node's object is written as it is when it is written."""
-        self._ask(lambda desk: desk.apply([self.reality.machines[name].shown()]))
+    def _came_back(self, name: str) -> None:
+        """A machine that is back says that its pods are gone, also where nobody could record that it was away."""
+        if self.driver is None:
+            self.later(MINUTE, lambda: self._came_back(name))
+        else:
+            pods = self.driver.home.state.pods.values()
+            self.reality.gone.update(row.pod.key for row in pods if row.pod.node == name)
+
+    def _tell(self, name: str, told: Callable[[Node], None] = lambda _: None) -> None:
+        """The node's object is written as it is when it is written; ``told`` what was."""
+
+        def act(desk: Desk) -> object:
+            node = self.reality.machines[name].shown()
+            refused = desk.apply([node])
+            if not refused:
+                told(node)
+            return refused
+
+        self._ask(act)
+
+    def _once(self, kind: str) -> Callable[[], None]:
+        """Counts a fault when it is called first: when somebody has seen something of it."""
+        left = [1]
+
+        def told() -> None:
+            self.tally[f"fault/{kind}"] += left[0]
+            left[0] = 0
+
+        return told
 
     def _pods_on(self, name: str) -> list[str]:
         if self.driver is None:
@@ -375,33 +418,33 @@ class EmbeddedWorld:
         return sorted(key for key, row in self.driver.home.state.pods.items() if row.pod.node == name and not row.stop)
 
     def _do_node_fail(self, event: Event) -> None:
-        self.tally["fault/node-fail"] += 1
+        told = self._once(event.kind)
+        if self._pods_on(event.target) and not self.reality.machines[event.target].is_down:
+            told()
         for driver in (self.driver, self.second):
             if driver is not None:
                 driver.pods.lose_node(event.target)
-        self._trouble(event, "down")
+        self._trouble(event, "down", told=told)
         noticed = min(event.number % 600 * SECOND, event.lasts // 2 if event.lasts > 0 else HOUR)
         rest = event.lasts if event.lasts == FOR_GOOD else event.lasts - noticed
         fenced = msgspec.structs.replace(event, lasts=rest)
-        self.later(noticed, lambda: self._trouble(fenced, "fence"))
+        self.later(noticed, lambda: self._trouble(fenced, "fence", told=told))
 
     def _do_node_reboot(self, event: Event) -> None:
-        self.tally["fault/node-reboot"] += 1
+        told = self._once(event.kind)
         for key in self._pods_on(event.target):
             self._end(key, "fail")
-        self._trouble(event, "unready")
+            told()
+        self._trouble(event, "unready", told=told)
 
     def _do_node_unready(self, event: Event) -> None:
-        self.tally["fault/node-unready"] += 1
-        self._trouble(event, "unready")
+        self._trouble(event, "unready", told=self._once(event.kind))
 
     def _do_node_cordon(self, event: Event) -> None:
-        self.tally["fault/node-cordon"] += 1
-        self._trouble(event, "cordon")
+        self._trouble(event, "cordon", told=self._once(event.kind))
 
     def _do_node_lie(self, event: Event) -> None:
-        self.tally["fault/node-lie"] += 1
-        self._trouble(event, "lie", event.number)
+        self._trouble(event, "lie", event.number, told=self._once(event.kind))
 
     def _do_pods_lie(self, event: Event) -> None:
         if event.number % 2:
@@ -413,23 +456,32 @@ class EmbeddedWorld:
     # -- clocks --
 
     def _do_clock_skew(self, event: Event) -> None:
-        self.tally["fault/clock-skew"] += 1
-        self.clock.offset += event.number
-        self.later(event.lasts, lambda: self.clock.step(-event.number))
+        told = self._once(event.kind)
+        self.clock.step(event.number, told)
+
+        def over() -> None:
+            self.clock.step(-event.number)
+            self.clock.over(told)
+
+        self.later(event.lasts, over)
 
     def _do_clock_step(self, event: Event) -> None:
-        self.tally["fault/clock-step"] += 1
-        self.clock.step(event.number)
+        self.clock.step(event.number, self._once(event.kind))
 
     def _do_clock_freeze(self, event: Event) -> None:
-        self.tally["fault/clock-freeze"] += 1
-        self.clock.freeze()
-        self.later(event.lasts, self.clock.thaw)
+        told = self._once(event.kind)
+        self.clock.freeze(told)
+
+        def over() -> None:
+            self.clock.thaw()
+            self.clock.over(told)
+
+        self.later(event.lasts, over)
 
     # -- processes --
 
     def _do_crash(self, event: Event) -> None:
-        self.tally["fault/crash"] += 1
+        self.tally["fault/crash"] += self.driver is not None or self.second is not None
         self.disk.kill()
         self._nobody()
         self.later(event.lasts, self._wake_driver)
@@ -441,7 +493,8 @@ class EmbeddedWorld:
             with DriverLock(self.disk.path):
                 self._troubles.append("a second driver could take the lock of a fleet that is driven")
         except DriverBusy:
-            self.tally["fault/two-leaders"] += 1
+            self.tally["seen/second driver kept out by the lock"] += 1
+        self._usurped = self._once(event.kind)
         try:  # and one whose lock does not work, as on a network disk
             mine = self.second = Driver(self, Clock(self._true), locked=False)
         except LedgerRefused as refused:
@@ -507,9 +560,10 @@ class EmbeddedWorld:
 
     def violations(self) -> list[str]:
         home = None if self.driver is None else self.driver.home
+        now = None if self.driver is None else self.driver.clock.shows
         found = [*self._troubles, *self.disk.faults]
         self._troubles, self.disk.faults = [], []
-        return found + self.watch.violations(home, None if self.driver is None else self.driver.clock.now())
+        return found + self.watch.violations(home, now)
 
     def finish(self) -> list[str]:
         return audit.finish(self)

@@ -36,6 +36,8 @@ class Journal:
         self._dies: Callable[[], None] = lambda: None
         self._full = 0
         self._failing = ""
+        self._growing = False
+        """A write has begun while the disk is full, and is not through."""
         self._kill_at: tuple[str, int | None] | None = None
         self._left: Path | None = None
         """The files as they lay when their process was killed."""
@@ -52,6 +54,7 @@ class Journal:
 
     def closed(self) -> None:
         """Its operator is gone: the next finds what is left."""
+        self._was_full()
         self._ledger = None
         if self._left is not None:
             shutil.rmtree(self.folder)
@@ -89,13 +92,20 @@ class Journal:
         """Put an old copy in the place of what is there, of which nobody has anything open; with its anchor or not."""
         if not self.folder.exists() or not (backup / NAME).exists():
             return
-        self.tally["fault/backup-restored"] += 1
+        self.tally["fault/backup-restored"] += self._differs(backup)
         for file in list(self.folder.iterdir()):
             if anchor or not file.name.endswith(".anchor"):
                 file.unlink()
         for file in backup.iterdir():
             if anchor or not file.name.endswith(".anchor"):
                 shutil.copyfile(file, self.folder / file.name)
+
+    def _differs(self, backup: Path) -> bool:
+        """Whether an old copy holds anything else than what is there."""
+        names = (NAME, f"{NAME}-wal")
+        old, new = ([path.read_bytes() if (path := folder / name).exists() else b"" for name in names]
+                    for folder in (backup, self.folder))  # fmt: skip
+        return old != new
 
     # --- how they strike ------------------------------------------------------------------------------------------
 
@@ -105,8 +115,7 @@ class Journal:
             self._ledger._db.execute(f"PRAGMA max_page_count = {pages}").fetchone()
 
     def _reached(self, point: str) -> None:
-        if self._full and point == "before-append":
-            self.tally["fault/disk-full"] += 1
+        self._follow(point)
         if (self._failing, point) == (AFTER, "after-commit"):
             self._fails()
             raise LedgerRefused(Code.WriteFailed, "the sync of the file failed.", "Open it again.")
@@ -116,15 +125,28 @@ class Journal:
         if self._kill_at is not None and point == self._kill_at[0]:
             tear, self._kill_at = self._kill_at[1], None
             self._left = self._copied("left")
-            if tear is not None and point in TORN:
-                _tear(self._left / f"{NAME}-wal", tear)
-            self.tally["fault/torn-write"] += 1
+            torn = tear is not None and point in TORN and _tear(self._left / f"{NAME}-wal", tear)
+            self.tally["fault/torn-write" if torn else "fault/dies in its journal"] += 1
+            self._growing = False
             self._dies()
             raise Killed
 
+    def _follow(self, point: str) -> None:
+        """A write that was to grow the file, and of which nothing more was heard, has met the full disk."""
+        if point == "begin":
+            self._was_full()
+        elif point == "before-append":
+            self._growing = bool(self._full)
+        elif point == "after-commit":
+            self._growing = False
+
+    def _was_full(self) -> None:
+        self.tally["fault/disk-full"] += self._growing
+        self._growing = False
+
     def _fails(self) -> bool:
         """A sync fails now."""
-        self._failing = ""
+        self._failing, self._growing = "", False
         self.tally["fault/sync-fails"] += 1
         return True
 
@@ -139,8 +161,8 @@ class Journal:
         return place
 
 
-def _tear(wal: Path, where: int) -> None:
-    """Garble a byte, or lose the rest, near the end of a log: in the last thing that was written to it."""
+def _tear(wal: Path, where: int) -> bool:
+    """Garble a byte, or lose the rest, near the end of a log: in the last thing that was written to it, if anything."""
     raw = bytearray(wal.read_bytes()) if wal.exists() else bytearray()
     if raw:
         at = len(raw) - 1 - where % min(len(raw), 4096)
@@ -149,3 +171,5 @@ def _tear(wal: Path, where: int) -> None:
         else:
             raw[at] ^= 0xFF
         wal.write_bytes(raw)
+        return True
+    return False

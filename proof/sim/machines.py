@@ -57,6 +57,16 @@ class Machine:
         """It has said that it has more GPUs than it has: then more is placed on it than it can take."""
         self.mute = 0
         """How many troubles keep its kubelet from saying anything."""
+        self.unheard: list[Callable[[], None]] = []
+        """Who is told, once, that its kubelet had something to say or to do meanwhile."""
+
+    def holds_back(self) -> bool:
+        """Whether its kubelet, which has something to say or to do, cannot."""
+        if self.mute:
+            unheard, self.unheard = self.unheard, []
+            for told in unheard:
+                told()
+        return bool(self.mute)
 
     @property
     def used(self) -> int:
@@ -104,11 +114,20 @@ class Machines:
         pod = self.server.get(PODS, key)
         for machine in self.all.values():
             one = machine.alive.get(key)
-            if one is not None and (pod is None or pod["metadata"]["uid"] != one.uid) and not machine.mute:
+            if one is not None and (pod is None or pod["metadata"]["uid"] != one.uid) and not machine.holds_back():
                 self._kill(machine, key)
         node = None if pod is None else self.all.get(pod["spec"].get("nodeName") or "")
-        if pod is not None and node is not None and not node.mute and not node.down:
+        if pod is not None and node is not None and not node.down and self._has_work(node, key, pod):
             self._tend(node, key, pod)
+
+    def _has_work(self, node: Machine, key: str, pod: Object) -> bool:
+        """Whether its kubelet sees to this pod now; one that cannot counts, if there was something to see to."""
+        if not node.mute:
+            return True
+        one, phase = node.alive.get(key), pod["status"].get("phase")
+        if pod["metadata"].get("deletionTimestamp") or (one is None) == (phase in ("Pending", "Running")):
+            node.holds_back()
+        return False
 
     def _tend(self, node: Machine, key: str, pod: Object) -> None:
         phase, one = pod["status"].get("phase"), node.alive.get(key)
@@ -131,7 +150,7 @@ class Machines:
         pod = self.server.get(PODS, key)
         if pod is None or pod["metadata"]["uid"] != uid or pod["metadata"].get("deletionTimestamp"):
             return
-        if key in node.alive or node.mute or node.down or pod["status"].get("phase") != "Pending":
+        if key in node.alive or node.down or pod["status"].get("phase") != "Pending" or node.holds_back():
             return
         run, gpus = self._run(pod), requested(pod["spec"], GPU)
         if self.broken[run]:
@@ -180,7 +199,7 @@ class Machines:
         one = machine.alive.get(key)
         if one is not None and one.ended is None:
             one.ended = (code, self._now())
-            if not machine.mute:
+            if not machine.holds_back():
                 self._tell_end(machine, key, *one.ended)
 
     def _tell_end(self, node: Machine, key: str, code: int, at: Instant) -> None:
@@ -190,7 +209,7 @@ class Machines:
 
     def _stopped(self, node: Machine, key: str, uid: str) -> None:
         pod = self.server.get(PODS, key)
-        if node.mute or node.down or pod is None or pod["metadata"]["uid"] != uid:
+        if node.down or pod is None or pod["metadata"]["uid"] != uid or node.holds_back():
             return
         self._kill(node, key)
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}}
@@ -210,7 +229,7 @@ class Machines:
     # --- what happens to machines ---------------------------------------------------------------------------------
 
     def lose(self, name: str) -> bool:
-        """A machine stops with everything on it; True if anything was."""
+        """A machine stops with everything on it; False if it had stopped before."""
         machine = self.all[name]
         for key in list(machine.alive):
             self._kill(machine, key)
@@ -223,11 +242,15 @@ class Machines:
         self.all[name].down = False
         self.look_at_all(name)
 
-    def mute(self, name: str) -> None:
+    def mute(self, name: str, told: Callable[[], None]) -> None:
+        """Its kubelet says nothing more; ``told`` when it would have."""
         self.all[name].mute += 1
+        self.all[name].unheard.append(told)
 
-    def unmute(self, name: str) -> None:
-        self.all[name].mute -= 1
+    def unmute(self, name: str, told: Callable[[], None]) -> None:
+        machine = self.all[name]
+        machine.mute -= 1
+        machine.unheard = [one for one in machine.unheard if one is not told]
         self.look_at_all(name)
 
     def look_at_all(self, name: str) -> None:

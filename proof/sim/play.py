@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -26,6 +27,7 @@ class Played(Struct, kw_only=True):
     plan: Plan
     tally: Counter[str]
     step: int = AT_THE_END
+    """Its place in the plan, from 0; people are told of the first as step 1."""
     found: tuple[str, ...] = ()
 
     @property
@@ -71,24 +73,37 @@ def _step(world: World, event: Event, watch: Callable[[Event | Entry], None] | N
     return world.violations()
 
 
-def shrink(failed: Played, *, say: Callable[[str], None] = lambda _: None, tries: int = 400) -> Played:
+def shrink(
+    failed: Played,
+    *,
+    say: Callable[[str], None] = lambda _: None,
+    tries: int = 400,
+    seconds: float | None = None,
+    keep: Callable[[Played], None] = lambda _: None,
+) -> Played:
     """Leave out events, in halves, quarters and so on, as long as the same kind of thing fails (delta debugging).
 
-    What comes after the failing step goes first. The answer fails by itself; ``tries`` bounds the worlds played.
+    What comes after the failing step goes first. The answer fails by itself; ``tries`` bounds the worlds played, and
+    ``seconds`` the time. ``keep`` is given the shortest so far, for whoever is interrupted.
     """
     best = failed
+    until = None if seconds is None else time.monotonic() + seconds
     if failed.step != AT_THE_END:
         cut = play(_with(failed.plan, failed.plan.events[: failed.step + 1]))
         best = cut if cut.signature == failed.signature else failed
+        keep(best)
     size = max(1, len(best.plan.events) // 2)
     while tries > 0:
         at = 0
         while at < len(best.plan.events) and tries > 0:
+            if until is not None and time.monotonic() > until:
+                return best
             events = best.plan.events
             tries -= 1
             less = play(_with(best.plan, (*events[:at], *events[at + size :])))
             if less.signature == failed.signature:
                 best = less
+                keep(best)
                 say(f"{len(best.plan.events)} events")
             else:
                 at += size

@@ -77,7 +77,11 @@ class Process:
         self.elector: Elector | None = None
         self.sure = 0
         """How many reasons it has to believe that it leads, whatever the election says."""
+        self.usurps: list[Callable[[], None]] = []
+        """Who is told, once, when it writes though somebody else was elected."""
         self.paused = False
+        self._held: Callable[[], None] | None = None
+        """Who is told, once, that it would have done something and stands still."""
         self.dies: Callable[[], None] = self.kill
         """What is done when it dies of its own writing."""
         self.restarts: Callable[[], None] = self.kill
@@ -102,6 +106,13 @@ class Process:
     @property
     def leading(self) -> bool:
         return not self.dead and (bool(self.sure) or (self.elector is not None and self.elector.leading.is_set()))
+
+    def wrote(self) -> None:
+        """It has written something, besides what an election takes."""
+        if self.usurps and self.sure and not (self.elector is not None and self.elector.leading.is_set()):
+            told, self.usurps = self.usurps, []
+            for one in told:
+                one()
 
     # --- what others do to it -------------------------------------------------------------------------------------
 
@@ -147,8 +158,13 @@ class Process:
             return True
         return False
 
-    def pause(self) -> None:
-        self.paused = True
+    def pause(self, held: Callable[[], None]) -> None:
+        self.paused, self._held = True, held
+
+    def _hold(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            held()
 
     @property
     def stands(self) -> bool:
@@ -158,12 +174,13 @@ class Process:
 
     async def going(self) -> None:
         """Wait until it goes on."""
+        self._hold()
         future: asyncio.Future[None] = self.loop.create_future()
         self._resumed.append(future)
         await future
 
     def resume(self) -> None:
-        self.paused = False
+        self.paused, self._held = False, None
         resumed, self._resumed = self._resumed, []
         for one in resumed:
             if not one.done():
@@ -172,6 +189,8 @@ class Process:
 
     def wake(self) -> None:
         """Look soon."""
+        if self.paused and not self.dead:
+            self._hold()
         self._soon(LINGER_SECONDS)
 
     # --- turns ----------------------------------------------------------------------------------------------------
@@ -190,6 +209,8 @@ class Process:
     def _turn(self) -> None:
         """One turn, or the beginning: a callback of the loop, which drives the loop while it waits."""
         self._next, pause = None, RETRY
+        if self.paused and not self.dead:
+            self._hold()
         if self.dead or self.paused:
             return
         self._busy = True

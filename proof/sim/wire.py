@@ -17,6 +17,7 @@ from proof.sim.api_client import Request, Unreached
 from proof.sim.api_forms import Refusal, expired
 from proof.sim.api_shelf import Stream
 from proof.sim.faults_api import LISTS, READS, STRIKES, WATCHES, WRITES
+from tenure.kube.resources import ELECTION_LEASES, SYSTEM_NAMESPACE
 
 if TYPE_CHECKING:
     from proof.sim.process import Process
@@ -32,6 +33,7 @@ ERRORS = (
     Refusal(503, "ServiceUnavailable", "the server is currently unable to handle the request"),
 )
 LATENCY = (0.001, 0.004, 0.02)
+_ELECTION = ELECTION_LEASES.path(SYSTEM_NAMESPACE)
 
 
 class Strike(Struct, eq=False):
@@ -59,6 +61,8 @@ class Wire:
         self._streams: dict[Request, Stream] = {}
         self._lost: dict[str, float] = {}
         """Paths of whose watches a deletion was kept, and when they expire: a copy is never wrong for ever."""
+        self._last: dict[str, bytes] = {}
+        """What each path told last."""
 
     # --- requests -------------------------------------------------------------------------------------------------
 
@@ -67,16 +71,18 @@ class Wire:
         request.fault = kind = self._pick(request)
         if request.watching:
             self.watches[request] = kind if kind.startswith("watch") else ""
+        if kind == "api-admission":
+            await asyncio.sleep(10.0)
+        if kind in BEFORE or kind in ("api-reset-before", "api-error"):
+            self._count(kind)
         if kind == "api-reset-before":
             raise Unreached
         if kind == "api-error":
             return self._error()
-        if kind == "api-admission":
-            await asyncio.sleep(10.0)
         if kind in BEFORE:
             return _refused(BEFORE[kind], retry=kind == "api-throttle")
         if kind == "list-stale":
-            return Reply(200, request.server.list_at(request.path, request.query, self._ago(request)))
+            return self._stale(request)
         if self.mortal is not None and request.method != "GET":
             number, applied = self.mortal
             self.mortal = (number - 1, applied)
@@ -87,10 +93,22 @@ class Wire:
                     self._die()
         return None
 
-    def _ago(self, request: Request) -> int:
-        return max(1, request.server.version - self.luck.choice((1, 5, 40)))
+    def _stale(self, request: Request) -> Reply:
+        """A list as it was: which is counted if anything of that kind has changed since."""
+        version = request.server.version
+        past = max(1, version - self.luck.choice((1, 5, 40)))
+        old, new = (request.server.list_at(request.path, request.query, one) for one in (past, version))
+        if old.partition(b'"items":')[2] != new.partition(b'"items":')[2]:
+            self._count("list-stale")
+        return Reply(200, old)
 
     async def pass_back(self, request: Request, reply: Reply) -> Reply:
+        if reply.status == 410 or (request.watching and reply.status == 200):  # a watch that is one line: an error
+            self._count("etcd-compacts")
+        if request.method != "GET" and self.process is not None and not request.path.startswith(_ELECTION):
+            self.process.wrote()
+        if request.fault in ("api-reset-after", "api-error-after", "api-truncated"):
+            self._count(request.fault)
         match request.fault:
             case "dies-after":
                 self._die()
@@ -103,6 +121,7 @@ class Wire:
             case "api-slow":
                 await asyncio.sleep(request.timeout.total or 30.0)
                 await self._through()
+                self._count(request.fault)
                 raise TimeoutError
             case "api-truncated":
                 reply = Reply(reply.status, reply.body[: len(reply.body) // 2], reply.headers)
@@ -120,7 +139,7 @@ class Wire:
 
     def _die(self) -> None:
         assert self.process is not None
-        self.tally["fault/dies-writing"] += 1
+        self._count("dies-writing")
         self.process.dies()
         raise asyncio.CancelledError
 
@@ -132,7 +151,6 @@ class Wire:
         for strike in self.strikes:
             fits = what in STRIKES[strike.kind] or (is_list and STRIKES[strike.kind] == LISTS)
             if fits and strike.hits(self):
-                self.tally[f"fault/{strike.kind}"] += 1
                 return strike.kind
         return ""
 
@@ -178,19 +196,20 @@ class Wire:
                         yield _gone()
                         return
                     case "watch-silent":
-                        self._count(kind)
                         await asyncio.sleep(max(0.0, heard + patience - loop.time()))
                         await self._through()
+                        self._count(kind)
                         raise TimeoutError
                     case "watch-duplicated" if lines:
-                        self._count(kind)
-                        lines = [*lines, *lines[-self.luck.randint(1, len(lines)) :]]
+                        again = lines[-self.luck.randint(1, len(lines)) :]
+                        self._count(kind, any(map(_is_news, again)))
+                        lines = [*lines, *again]
                     case "watch-delayed" if lines:
-                        self._count(kind)
                         await asyncio.sleep(45.0)
+                        self._count(kind, any(map(_is_news, lines)))
                     case "watch-reordered" if lines:
-                        self._count(kind)
                         await asyncio.sleep(self.luck.choice((0.0, 1.0, 20.0, 90.0)))
+                        self._count(kind, self._overtaken(request.path, lines))
                     case "watch-lost-delete":
                         kept = [line for line in lines if not line.startswith(b'{"type":"DELETED"')]
                         if len(kept) < len(lines):
@@ -200,6 +219,8 @@ class Wire:
                         lines = kept
                 heard = loop.time()
                 if lines:
+                    if _is_news(lines[-1]):
+                        self._last[request.path] = lines[-1]
                     yield b"".join(lines)
         finally:
             self._streams.pop(request, None)
@@ -211,12 +232,25 @@ class Wire:
             if struck == kind:
                 self.watches[request] = ""
 
-    def _count(self, kind: str) -> None:
-        self.tally[f"fault/{kind}"] += 1
+    def _overtaken(self, path: str, lines: list[bytes]) -> bool:
+        """Whether something was told of another kind that happened later than what is told now."""
+        news = [line for line in lines if _is_news(line)]
+        return bool(news) and any(_version(last) > _version(news[0]) for at, last in self._last.items() if at != path)
+
+    def _count(self, kind: str, really: bool = True) -> None:
+        self.tally[f"fault/{kind}"] += really
 
 
 def _refused(refusal: Refusal, *, retry: bool = False) -> Reply:
     return Reply(refusal.code, msgspec.json.encode(refusal.status()), {"Retry-After": "2"} if retry else {})
+
+
+def _is_news(line: bytes) -> bool:
+    return not line.startswith(b'{"type":"BOOKMARK"')
+
+
+def _version(line: bytes) -> int:
+    return int(msgspec.json.decode(line)["object"]["metadata"]["resourceVersion"])
 
 
 def _gone() -> bytes:

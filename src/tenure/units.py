@@ -37,6 +37,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d{1,6})?)(us|ms|s|m|h|d)", re.ASCII)
 _UNITS: dict[str, Micros] = {"us": 1, "ms": 1000, "s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY}
 
 
+@lru_cache(maxsize=1024)  # of one object it is asked again and again
 def parse_time(text: str) -> Instant:
     """Read an RFC 3339 time; ValueError if it is not one. Digits beyond the microsecond are cut."""
     if not _TIME.fullmatch(text):
@@ -45,6 +46,7 @@ def parse_time(text: str) -> Instant:
     return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
+@lru_cache(maxsize=1024)  # sentences name the same few instants
 def format_time(at: Instant) -> str:
     """Write an instant as RFC 3339 in UTC, with a fraction only where there is one; beyond ``LATEST``, the latest."""
     return (_EPOCH + timedelta(microseconds=min(at, LATEST))).isoformat().replace("+00:00", "Z")

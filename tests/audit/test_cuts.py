@@ -339,6 +339,22 @@ def test_the_scope_is_what_the_envelope_or_the_domain_has() -> None:
     assert names(history.add(Froze(trigger="Activation", intent=strange))) == ["I9"]
 
 
+@pytest.mark.parametrize(("first", "expected"), [("freeze", []), ("move", ["I9"])])
+def test_regression_what_is_promised_after_the_freeze_takes_nobody_out_of_the_draw(
+    first: str, expected: list[str]
+) -> None:
+    """The tokens are a function of the ledger at the freeze (SPEC 8); the same entry may then move an earlier promise
+    onto a node where one of them is. One that was moved there before is to be left alone."""
+    aged, slot = run("aged", 8), plan("1h", "a-0:8", until="3h")
+    history = full().add(
+        PutRun(object=aged), reserved(plan("5h", "a-0:8"), aged, confidence="conservative"),
+        reserved(slot, ELDER, confidence="conservative", state="Active", promise=plan("1h", "a-0:8")),
+    )  # fmt: skip
+    nearer = reserved(plan("2h", "a-0:8"), aged, confidence="conservative", promise=plan("5h", "a-0:8"))
+    facts: list[Fact] = [Froze(trigger="Activation", intent=frozen()), nearer]
+    assert names(history.add(*(facts if first == "freeze" else reversed(facts)))) == expected
+
+
 def test_the_head_of_the_ledger_is_frozen_with_the_draw() -> None:
     for right in (True, False):
         bodies = chained(full().entries)

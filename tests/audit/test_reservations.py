@@ -355,6 +355,14 @@ def test_another_cause_clears_the_backfill(cause: str) -> None:
     assert [item for item in faults(history) if "delayed" in item.message] == []
 
 
+@pytest.mark.parametrize(("place", "blamed"), [({"cluster": "gpu-b"}, False), ({"cluster": "gpu-a"}, True)])
+def test_money_that_may_not_be_spent_there_any_more_clears_the_backfill(place: dict[str, str], blamed: bool) -> None:
+    promise, history = overstayed()
+    history.budgets(budget("sys", SYS, envelope(selector=place), envelope("east")))
+    found = faults(history.add(moved(None, promise, state="Blocked")))
+    assert bool([item for item in found if "delayed" in item.message]) is blamed
+
+
 def test_an_earlier_promise_that_begins_while_the_old_plan_lasts_clears_who_started_in_its_place() -> None:
     """elder was to have the node from 2h to 12h. An earlier promise has moved onto it, from 6h on, so elder has to go
     elsewhere; that somebody then fills the time before is no wrong. Where that promise leaves room, it is."""
@@ -513,7 +521,7 @@ def test_nothing_is_held_against_an_earlier_promise_for_one_whose_draw_waits(wai
     waiting(promise, history, turn=1).add(PutRun(object=younger)).at("1h")
     token = Token(id="rai/aged", owner=SYS, gpus=8)
     intent = drawing.intent("younger", token, at=history.now, namespace="rai", uid="r-younger")
-    active = reserved(claim, younger, state="Active", turn=2, activated=history.now)
+    active = reserved(claim, younger, state="Active", turn=2, activated=history.now, activation=1)
     history.add(*([Froze(trigger="Activation", intent=intent)] if waits else []), active)
     starts(history.at("2h"), "younger", "a-0:0-7", duration="1h")
     entry = history.entries[-2]

@@ -160,6 +160,15 @@ def test_a_number_that_is_measured_no_more_fails(file: Path, monkeypatch: pytest
     assert run(monkeypatch, left_out) == 0, "but what cannot be measured here is told, and is no failure"
 
 
+def test_a_number_of_the_full_scale_without_a_range_fails(file: Path) -> None:
+    small = results(TIMED)
+    assert Gate(small, ranges.load()).passes
+    whole = Results(FULL, small.benches)
+    assert not Gate(whole, ranges.load()).passes
+    gate.accept(whole)
+    assert Gate(whole, ranges.load()).passes
+
+
 def test_nothing_is_accepted_that_was_not_measured(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--scale", "tiny", "--accept", "scan"]) == 1
     assert "--only scan" in capsys.readouterr().err

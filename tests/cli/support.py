@@ -82,6 +82,7 @@ class Done(NamedTuple):
 
     @property
     def json(self) -> Any:
+        assert self.out, f"it ended with {self.code}, and said: {self.err}"
         return json.loads(self.out)
 
 

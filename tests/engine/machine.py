@@ -23,6 +23,7 @@ import msgspec
 from tenure.api.core import Node, Taint
 from tenure.api.policy import Policy
 from tenure.api.validate import validate
+from tenure.audit import settled_pass_wrote
 from tenure.engine import (
     Apply,
     Delete,
@@ -222,12 +223,14 @@ class World:
 
     def settle(self) -> None:
         """Let due timers fire; then nothing more happens by itself."""
+        wrote: tuple[Fact, ...] = ()
         for _ in range(16):
             wake = next_wake(self.fleet.state)
-            if not self.fleet.handle(Tick()).facts and (wake is None or wake > self.fleet.now):
+            wrote = self.fleet.handle(Tick()).facts
+            if not wrote and (wake is None or wake > self.fleet.now):
                 self.settled = True
                 return
-        raise AssertionError("the world does not settle")
+        raise AssertionError(f"the world does not settle {settled_pass_wrote(wrote, at=self.fleet.now)}")
 
     def check(self) -> None:
         self.fleet.audit(settled=self.settled)
@@ -235,7 +238,8 @@ class World:
         assert dump(fresh) == dump(self.fleet.state)
         if self.settled:
             again = step(fresh, Tick(), now=self.fleet.now)
-            assert not again.facts, f"rebuilt, the world writes {again.facts}"
+            wrote = settled_pass_wrote(again.facts, at=self.fleet.now)
+            assert not wrote, f"rebuilt, the world writes {wrote}"
             assert not again.looked, "rebuilt, the world looks at something again"
             fresh.mark_all()
             anew = _news(step(fresh, Tick(), now=self.fleet.now).facts)

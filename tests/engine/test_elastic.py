@@ -240,6 +240,25 @@ def test_it_grows_when_machines_come_free() -> None:
     assert grown(fleet) == ["95s"]
 
 
+def test_who_was_let_past_others_grows_no_more_when_its_end_has_come() -> None:
+    """x was to be gone an hour after it was admitted, before wide starts; its pods were bound half a minute later.
+    When busy leaves, x is over its time, though it was not at the last whole interval: once it was given a step then,
+    until the instant at which it took it."""
+    fleet = Fleet(*nodes("n", 3), budget("a"), policy=Policy(patience="1000h"))
+    fleet.start(run("long", 8, owner="org:a", lasts="4h"))
+    fleet.apply(run("wide", 24, owner="org:a", lasts="1h"))
+    fleet.start(run("busy", 8, owner="org:a", lasts="1h"))
+    fleet.apply(run("x", 8, owner="org:a", elastic=elastic(8, 16, 8), lasts="1h"))
+    fleet.later("30s")
+    fleet.bind(KEY)
+    fleet.until(at("1h"))
+    fleet.succeed("lab/busy")
+    assert (fleet.phase("lab/busy"), wide(fleet)) == ("Completed", 8)
+    fleet.later("5m")
+    assert grown(fleet) == []
+    fleet.audit()
+
+
 def test_runs_that_want_to_grow_take_turns_oldest_first() -> None:
     fleet = Fleet(*nodes("n", 4), budget("a"))
     for name in ("y", "x"):

@@ -9,7 +9,7 @@ import pytest
 
 from tenure.api.policy import Policy
 from tenure.api.run import Run
-from tenure.engine import Apply, SetPolicy
+from tenure.engine import Apply, SetPolicy, dump, load
 from tenure.testing import Fleet, budget, elastic, envelope, namespace, node, nodes, run
 
 KEY = "lab/x"
@@ -85,6 +85,24 @@ def test_an_object_keeps_its_identity_over_edits() -> None:
 def test_the_same_history_gives_the_same_ids_and_another_fleet_gives_others() -> None:
     uids = [Fleet(budget("a"), name=name).state.budgets["a"].metadata.uid for name in ("x", "x", "y")]
     assert uids[0] == uids[1] != uids[2]
+
+
+def test_regression_what_is_submitted_again_at_the_instant_at_which_it_was_canceled_is_another_run() -> None:
+    """It had the uid of the one before, and its reservation that one's name: room that was made for both looked like
+    one activation that was resolved twice. A clock that was set back is enough for it: ledger time stands then."""
+    fleet = Fleet(node("n0"), budget("a"))
+    fleet.start(run("full", 8, owner="org:a"))
+    seen: list[tuple[str, str]] = []
+    for _ in range(3):
+        fleet.apply(run("x", 8, owner="org:a"))
+        seen.append((fleet.run(KEY).metadata.uid, fleet.state.reservations[KEY].name))
+        fleet.delete("Run", KEY)
+        fleet.state = load(dump(fleet.state))  # a restart does not forget it
+    uids, names = zip(*seen, strict=True)
+    assert len(set(uids)) == len(set(names)) == 3
+    fleet.later("1s")
+    fleet.apply(run("x", 8, owner="org:a"))
+    assert not load(dump(fleet.state)).departed.at(fleet.now), "it is forgotten with its instant"
 
 
 # --- the spec of a run --------------------------------------------------------------------------------------------

@@ -125,3 +125,26 @@ def happens(fleet: Fleet, luck: Random, number: int) -> Event:
         gpus, lasts = luck.choice((1, 1, 1, 2, 3, 6, 9)), luck.choice(("1h", "2h", "5h", "9h", "20h"))
         return Apply((run(f"r{number}", gpus, owner=luck.choice(("org:a", "org:b")), lasts=lasts),))
     return Tick()
+
+
+def test_a_lost_pod_takes_nothing_of_what_is_held_for_one_who_is_late() -> None:
+    """``next`` waited before ``old`` started, was promised both nodes, and is late by hours, since nobody draws. Then
+    a node fails: once what is held for ``next`` was taken for over by then, and given to the lost pod
+    though nobody had left, and the engine stopped."""
+    fleet = Fleet(node("n0", 4, domain="A"), node("n1", 4, domain="A", cordoned=True), budget("a"), budget("b"),
+                  policy=Policy(patience="1m"))  # fmt: skip
+    fleet.apply(run("next", 8, owner="org:b", lasts="10m"))
+    fleet.apply(budget("b", envelope(gpus=4)))
+    fleet.later("1m")
+    fleet.apply(node("n1", 4, domain="A"))
+    fleet.start(run("old", 8, owner="org:a", pod=4, lasts="20h"))
+    fleet.later("1h")
+    fleet.apply(budget("b"))
+    fleet.later("1h")
+    one = fleet.state.reservations["lab/next"]
+    assert (one.made, one.reason) == (START, "NoCustodian")
+    fleet.now = at("9h")
+    fleet.fence("n1")
+    assert fleet.where("lab/old") == {"n0": 4}
+    fleet.leave("lab/old")
+    assert fleet.phase("lab/old") == "Failed"

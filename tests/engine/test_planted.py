@@ -152,3 +152,18 @@ def test_timer_fires_early() -> None:
     agenda.wake(10, "retry", "lab/x")
     agenda.wake(20, "retry", "lab/x")
     assert (agenda.next(), agenda.due(15), agenda.due(20)) == (20, [], [(20, "retry", "lab/x")])
+
+
+def test_hindered_again() -> None:
+    """A start that is due and cannot be made is told once, however often it is looked at for the same reason."""
+    fleet = Fleet(*nodes("n", 2), budget("a"), budget("b"), budget("c"), policy=Policy(patience="0s"))
+    for name in ("a", "b"):
+        fleet.start(run(name, 8, owner=f"org:{name}"))
+    fleet.later("1h")
+    fleet.apply(run("w", 8, owner="org:c", lasts="3h"))
+    fleet.later("2h")
+    assert [note.reason for note in fleet.notes("Waiting") if note.reason == "NoCustodian"] == ["NoCustodian"]
+    fleet.apply(node("small", gpus=1))
+    fleet.later("1h")
+    assert fleet.phase("lab/w") == "Pending"
+    assert [note.reason for note in fleet.notes("Waiting") if note.reason == "NoCustodian"] == ["NoCustodian"]

@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from tenure.api.policy import Policy
-from tenure.engine import Reveal, Tick, dump, load, step
+from tenure.engine import Publish, Reveal, Tick, dump, load, step
 from tenure.facts import Closed, Ending, Froze, Opened, Reservation, Reserved, Resolved
+from tenure.shell.custodian import SimulatedCustodian
 from tenure.testing import START, Fleet, at, budget, elastic, envelope, node, nodes, run
 from tenure.units import HOUR, MINUTE, Instant
 
@@ -901,6 +902,79 @@ def test_a_start_whose_machines_fail_while_they_are_freed_is_planned_anew() -> N
     assert fleet.leases("lab/w")[0].node == "n9"
 
 
+def test_a_draw_that_can_make_no_room_is_not_waited_for_and_holds_up_the_next_until_it_is_revealed() -> None:
+    """docs/decisions/0038: whoever keeps a reveal back gains no second try by it."""
+    fleet = crowded()
+    silent, fleet.custodian = fleet.custodian, None
+    fleet.until(at("75m"))
+    assert promised(fleet, "lab/w").state == "Active"
+    fleet.fence("n0")
+    assert promised(fleet, "lab/w").state == "Active", "whoever is on the other one may still be drawn"
+    fleet.fence("n1")
+    assert promised(fleet, "lab/w").state == "Blocked", "whoever is drawn, no machine is left"
+    (waiting,) = fleet.state.draws
+    fleet.apply(node("n8"))
+    fleet.bind("lab/w")
+    assert fleet.phase("lab/w") == "Running", "elsewhere, without any draw"
+    fleet.apply(node("n9"))
+    fleet.start(run("three", 8, owner="org:a"))
+    fleet.later("1h")
+    fleet.apply(run("late", 8, owner="org:b"))
+    fleet.later("1h")
+    assert promised(fleet, "lab/late").reason == "DrawWaits"
+    assert list(fleet.state.draws) == [waiting]
+    assert silent is not None
+    fleet.reveal(silent)
+    assert waiting not in fleet.state.draws
+    assert cuts(fleet) == [], "it is spent, and nobody gave way by it"
+
+
+def left_without_a_reveal() -> tuple[Fleet, SimulatedCustodian]:
+    """``w`` has waited in vain for its draw, whose machine has failed since; then ``wide`` gives way for it, elsewhere
+    and without a draw. ``elder`` was promised a start before, and waits for what comes free by itself."""
+    fleet = Fleet(node("n0"), node("m0", domain="B"), budget("a"), budget("b"), budget("c"), secret="s",
+                  policy=Policy(patience="0s"))  # fmt: skip
+    here, there = {"fabric.domain": "A"}, {"fabric.domain": "B"}
+    fleet.start(run("one", 4, owner="org:a", where=here))
+    fleet.start(run("two", 4, owner="org:b", where=here))
+    fleet.start(run("wide", 8, owner="org:a", where=there, elastic=elastic(4, 8, 4), lasts="10h"))
+    fleet.later("1h")
+    fleet.apply(run("elder", 4, owner="org:b", opportunistic=True, lasts="1h"))
+    fleet.apply(run("w", 4, owner="org:c", lasts="3h"))
+    silent, fleet.custodian = fleet.custodian, None
+    assert isinstance(silent, SimulatedCustodian)
+    fleet.until(at("75m"))
+    assert [froze.intent.activation for froze in fleet.state.draws.values()] == [1]
+    fleet.fence("n0")
+    fleet.until(at("91m"))
+    assert cuts(fleet) == [("Shrink", "lab/wide", 4)]
+    assert (promised(fleet, "lab/w").state, promised(fleet, "lab/w").activation) == ("Active", 2)
+    return fleet, silent
+
+
+def test_regression_a_draw_waits_for_its_reveal_whatever_is_resolved_without_it() -> None:
+    """It was forgotten: its custodian would have had a second try with the same value (docs/decisions/0038)."""
+    fleet, silent = left_without_a_reveal()
+    assert len(fleet.state.draws) == 1
+    fleet.reveal(silent)
+    assert not fleet.state.draws
+    assert [(fact.activation, fact.result is not None) for fact in fleet.facts if isinstance(fact, Resolved)] == [
+        (2, False),
+        (1, True),
+    ]
+    assert cuts(fleet) == [("Shrink", "lab/wide", 4)], "it is spent, and nobody gave way by it"
+    fleet.audit()
+
+
+def test_what_was_freed_for_a_start_is_held_for_it_while_an_older_draw_of_its_own_still_waits() -> None:
+    fleet, _ = left_without_a_reveal()
+    fleet.report("Gone", *(pod.key for pod in fleet.pods("lab/wide")[1:]))
+    assert fleet.where("lab/w") == {"m0": 4}
+    assert not fleet.leases("lab/elder"), "not even who was promised a start before takes what was freed for another"
+    assert len(fleet.state.draws) == 1
+    fleet.audit()
+
+
 def test_room_that_the_end_of_a_window_makes_is_there_at_that_very_instant() -> None:
     """(Found by a soak: the auditor took it to be there a microsecond later, and blamed who started beside it.)"""
     window = budget("a", envelope("main", 64, end="1h"))
@@ -910,3 +984,47 @@ def test_room_that_the_end_of_a_window_makes_is_there_at_that_very_instant() -> 
     assert start_of(fleet, "lab/t") == "60m"
     fleet.start(run("p", 1, owner="org:b", lasts="8h"))
     assert start_of(fleet, "lab/t") == "60m"
+
+
+def test_regression_who_has_no_promise_takes_nothing_before_those_who_start_have_found_who_pays() -> None:
+    """With the money of those who gave way ``big`` borrowed less than was planned; ``old``, which had given way and was
+    looked at first, had taken it by then, and for ``next``, which was promised what is left, there was nothing (I8)."""
+    family = {"parents": ("org",)}
+    fleet = Fleet(
+        node("n0"), node("n1", domain="B"), budget("a", envelope(gpus=8), **family),
+        budget("b", envelope(gpus=4), **family), budget("far", envelope(lends_to=["org:b"])), secret="x",
+    )  # fmt: skip
+    here = {"fabric.domain": "A"}
+    fleet.start(run("old", 4, owner="org:a", on_preemption="Requeue"))
+    fleet.start(run("other", 4, owner="org:a"))
+    fleet.later("1h")
+    fleet.apply(run("big", 8, owner="org:b", where=here, sponsors=["org:far"], lasts="2h"))
+    fleet.apply(run("next", 2, owner="org:a", lasts="1h"))
+    assert {one.budget: one.gpus for one in promised(fleet, "lab/big").plan.segments} == {"b": 4, "far": 4}
+    fleet.later("15m")
+    assert promised(fleet, "lab/next").plan.start == fleet.now + MINUTE // 2
+    fleet.report("Gone", "lab/old-a1-0", "lab/other-a1-0")
+    assert fleet.payers("lab/big") == {"a/main": 4, "b/main": 4}
+    assert {lease.run for lease in fleet.leases()} == {"big", "next"}
+    fleet.audit()
+
+
+def test_regression_a_draw_that_nobody_reveals_holds_up_nobody_once_it_could_make_no_room() -> None:
+    """Its custodian is away for good, and a machine of the slice too: what was held for the start was held for ever."""
+    custodian = SimulatedCustodian("x")
+    fleet = Fleet(*nodes("n", 2), budget("a"))
+    fleet.handle(Publish(custodian.beacon, custodian.root))
+    fleet.start(run("there", 4, owner="org:a"))
+    fleet.apply(run("big", 16, owner="org:a", group=8))
+    fleet.apply(run("small", 8, owner="org:a"))
+    fleet.later("15m")
+    assert [one.subject for one in fleet.state.draws.values()] == [f"Reservation/{promised(fleet, 'lab/big').key}"]
+    assert fleet.code("lab/small") == "Protected"
+    fleet.apply(node("n0", cordoned=True))
+    assert fleet.where("lab/small") == {"n1": 8}
+    assert promised(fleet, "lab/big").state == "Blocked"
+    fleet.apply(node("n0"))
+    fleet.reveal(custodian)
+    assert not fleet.state.draws
+    assert {lease.run for lease in fleet.leases()} == {"there", "small"}, "the draw is spent, and nobody gives way"
+    fleet.audit()

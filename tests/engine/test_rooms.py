@@ -87,6 +87,18 @@ def test_a_view_that_is_kept_up_to_date_shows_what_every_node_has(seed: int) -> 
             check(counts.sums, groups, at, need=luck.choice((1, 2)))
 
 
+def test_groups_are_counted_in_a_domain_that_came_later_with_nothing_free() -> None:
+    nodes: dict[str, tuple[str, Read] | None] = {"n0": ("d0", ([0], [8])), "n1": None}
+    views = [View(HOUR, width, nodes.__getitem__) for width in (4, 1)]
+    for name, there in (("n0", 8), ("n1", 0), ("n1", 4)):
+        nodes[name] = (f"d{name[1:]}", ([0], [there]))
+        for view in views:
+            view.look_at((name,))
+            view.refresh()
+        counts = views[0].counts(4, 4, views[1])
+    check(counts.sums, {"d0": 2, "d1": 1}, 10, need=1)
+
+
 def check(sums: Sums, expected: dict[str, int], at: Instant, *, need: int) -> None:
     assert sums.total.level(at) == sum(expected.values())
     assert sorted(sums.holding(need, at)) == sorted((has, fabric) for fabric, has in expected.items() if has >= need)

@@ -7,12 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from tenure.api.budget import Lending
+from tenure.api.budget import Envelope, Lending
 from tenure.api.policy import Policy
-from tenure.engine import Publish, Reveal, SetPolicy, Tick, dump, load, next_wake, render, step
+from tenure.engine import Publish, Reveal, SetPolicy, State, Tick, dump, load, next_wake, render, step
 from tenure.engine.lottery import verify
-from tenure.facts import Ending, Froze, Resolved
+from tenure.facts import Ending, Froze, Opened, Reserved, Resolved, Warned
 from tenure.shell.custodian import SimulatedCustodian
+from tenure.shell.home import fold_entry
 from tenure.testing import Fleet, at, budget, cap, elastic, envelope, node, nodes, run
 from tenure.units import HOUR
 
@@ -113,6 +114,53 @@ def test_work_that_is_over_at_the_very_instant_is_not_cut() -> None:
     fleet.later("1h")
     assert fleet.phase("lab/x") == "Completed"
     assert not resolved(fleet)
+
+
+def counting_on_money_that_runs_out(*others: Envelope) -> Fleet:
+    """At 2h ``work`` runs out of money; ``first`` is promised its machines for then, and ``second`` those behind it."""
+    fleet = Fleet(node("n0"), budget("w", envelope(hours=8), *others), budget("a", envelope(gpus=16)), secret="x")
+    fleet.start(run("work", 4, owner="org:w"))
+    fleet.apply(run("first", 8, owner="org:a", lasts="1h", opportunistic=True))
+    fleet.apply(run("second", 4, owner="org:a", lasts="3h"))
+    planned = {one.run: one.plan.start for one in fleet.state.reservations.values()}
+    assert planned == {"first": at("2h"), "second": at("3h")}
+    return fleet
+
+
+def test_regression_a_start_that_counts_on_money_that_runs_out_waits_until_that_is_resolved() -> None:
+    """It was Blocked, since the work was still there, and who was promised a start behind it started at once (I8)."""
+    fleet = counting_on_money_that_runs_out()
+    fleet.later("2h")
+    assert fleet.leases("lab/second") == []
+    fleet.leave("lab/work")
+    assert {lease.run: lease.start for lease in fleet.leases()} == {"first": at("2h")}
+    assert fleet.state.reservations["lab/second"].plan.start == at("3h")
+    fleet.audit()
+
+
+def test_regression_nobody_starts_before_it_is_known_whether_work_goes_on_on_other_money() -> None:
+    """The start was given up in one entry, with the work about to end for all that the record said, and the money that
+    keeps the work was found in the next."""
+    fleet = counting_on_money_that_runs_out(envelope("more", 8))
+    fleet.now = at("2h")
+    fleet.handle(Tick())
+    facts = fleet.entries[-1].facts
+    assert "exhausted" in {fact.mark for fact in facts if isinstance(fact, Warned)}
+    assert not [fact for fact in facts if isinstance(fact, Reserved | Opened)]
+    image, folded = load(dump(fleet.state)), State(fleet.state.fleet)
+    for entry in fleet.entries:
+        fold_entry(folded, entry)
+    outcome = fleet.handle(Tick())
+    assert outcome.looked
+    assert [type(fact) for fact in outcome.facts if isinstance(fact, Opened | Reserved)][:2] == [Opened, Reserved]
+    for other in (image, folded):
+        other.head = fleet.state.head
+        assert step(other, Tick(), now=fleet.now) == outcome
+        assert dump(other) == dump(fleet.state)
+    assert {lease.run: lease.envelope for lease in fleet.leases()} == {"work": "more", "second": "main"}
+    assert fleet.state.reservations["lab/first"].reason == "CutsNobody"
+    assert not fleet.handle(Tick()).looked
+    fleet.audit()
 
 
 def test_the_end_of_a_window_ends_the_work() -> None:

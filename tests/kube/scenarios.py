@@ -68,6 +68,10 @@ class TracingClient(Client):
     async def patch(self, *arguments: Any, **rest: Any) -> Object:
         return self._note(await super().patch(*arguments, **rest))
 
+    async def delete(self, *arguments: Any, **rest: Any) -> Object:
+        """What is asked to leave has a newer version, too: kubelets see to it when the informer shows that."""
+        return self._note(await super().delete(*arguments, **rest))
+
 
 class KubePlayer(Player):
     """One scenario on one cluster, which must be empty."""

@@ -243,19 +243,18 @@ def test_no_more_calls_than_allowed_are_under_way(
     io: IO, proxy: FaultProxy, connect: Callable[..., Client], namespace: str
 ) -> None:
     client = connect(Access(server=proxy.server), in_flight=3, timeout=20.0)
-    proxy.fail("delay", method="POST", path=MAPS, times=100, seconds=0.3)
-    under_way: list[int] = []
+    proxy.fail("delay", method="POST", path=MAPS, times=3, seconds=3.0)
 
-    async def make_all() -> None:
+    async def make_all() -> int:
         works = [asyncio.create_task(client.create(CONFIG_MAPS, config_map(f"m{n}", namespace))) for n in range(9)]
-        for _ in range(3):
-            await asyncio.sleep(0.15)
-            under_way.append(len(proxy.log))
-            await asyncio.sleep(0.2)
+        while len(proxy.log) < 3:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.3)
+        under_way = len(proxy.log)
         await asyncio.gather(*works)
+        return under_way
 
-    io.run(make_all())
-    assert under_way[0] == 3
+    assert io.run(make_all()) == 3
     assert len(proxy.log) == 9
 
 

@@ -4,8 +4,8 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 
-from tenure.kube.desk import EVENT, LEASE, STATUS, Desk
-from tenure.kube.errors import ApiError
+from tenure.kube.desk import EVENT, LEASE, POD, STATUS, Desk
+from tenure.kube.errors import ApiError, NotTaken
 from tenure.kube.loop import IO
 from tenure.testing.kube import until
 
@@ -100,6 +100,50 @@ def test_a_passing_fault_is_tried_again_and_a_refusal_is_told_once(io: IO) -> No
     assert desk.wait(10)
     assert tries == [3]
     assert told == ["refused: 422 Invalid: no"]
+
+
+def test_regression_what_was_refused_is_written_when_it_is_asked_for_again(io: IO) -> None:
+    """A role that somebody was editing refused the end of a lease, and it was shown open from then on."""
+    told, log, allowed = list[str](), list[str](), [False]
+    desk = Desk(io, trouble=lambda key, error: told.append(f"{key}: {error}"))
+
+    def guarded(word: str) -> Callable[[], Awaitable[None]]:
+        async def write() -> None:
+            if not allowed[0]:
+                raise ApiError(403, "Forbidden", "no")
+            log.append(word)
+
+        return write
+
+    def again() -> list[str]:
+        desk.again()
+        assert desk.wait(5)
+        return log
+
+    for key, rank in (("lease", LEASE), ("run", STATUS), ("pod", POD), ("event", EVENT)):
+        desk.put(key, guarded(key), rank=rank)
+    assert desk.wait(5)
+    assert again() == []
+    assert sorted(told) == [f"{key}: 403 Forbidden: no" for key in ("event", "lease", "pod", "run")], "told once"
+    allowed[0] = True
+    desk.put("run", guarded("a newer status"), rank=STATUS)
+    assert desk.wait(5)
+    assert again() == ["a newer status", "lease"], "whoever wants a pod looks what became of it"
+    assert again() == ["a newer status", "lease"]
+
+
+def test_a_refusal_that_is_not_taken_for_an_answer_is_tried_again_and_told_once(io: IO) -> None:
+    told, tries = list[str](), [0]
+    desk = Desk(io, trouble=lambda key, error: told.append(f"{key}: {error}"))
+
+    async def write() -> None:
+        tries[0] += 1
+        if tries[0] < 3:
+            raise NotTaken(ApiError(403, "Forbidden", "no"))
+
+    desk.put("pod", write, rank=POD)
+    assert desk.wait(10)
+    assert (tries, told) == ([3], ["pod: 403 Forbidden: no"])
 
 
 def test_what_waits_can_be_taken_back_and_what_is_under_way_cannot(io: IO) -> None:

@@ -213,14 +213,15 @@ def test_an_elastic_run_shrinks_and_grows_as_its_owner_wants(world: World) -> No
     until(lambda: world.run("elastic")["status"]["width"]["allocated"] == 8)
 
 
-def test_foreign_pods_with_gpus_count(world: World) -> None:
+def test_foreign_pods_with_gpus_count(world: World, running: Running) -> None:
     (node,) = machines(world, 1)
     other = world.plane.namespace(f"{world.namespace}-other")
     limits = {"resources": {"limits": {"nvidia.com/gpu": "4"}}}
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "raw", "namespace": other},
             "spec": {"nodeName": node, "containers": [{"name": "main", "image": "busybox", **limits}]}}  # fmt: skip
     world.api.create(body).must()
-    time.sleep(0.3)
+    known = running.operator.home.state.topology.rows
+    until(lambda: node in known and known[node].gpus == 4)
     world.submit("train", 8, **here(world))
     until(lambda: world.condition("train", "Admitted").get("status") == "False")
     world.submit("half", 4, **here(world), runtime={"expectedDuration": "1s"}, notes={RUNS_FOR: "1s"})

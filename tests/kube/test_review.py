@@ -145,6 +145,27 @@ def test_a_run_with_a_generated_name_is_judged() -> None:
     assert not response(changed(tree, {"spec.resources.totalGPUs": 0}))["allowed"]
 
 
+def test_a_budget_whose_name_is_still_to_be_generated_is_judged_beside_all_others() -> None:
+    """It was judged as team-0 for team-: a Budget of that very name was then left out of the family, and so a cycle
+    with it let pass."""
+    state = known(budget("team-0", envelope("w", 8), owner="org:ai:rai", parents=("org:ai:rai:sys",)))
+    found = response(changed(BUDGET, {"metadata": {"generateName": "team-"}}), state=state)
+    assert not found["allowed"]
+    assert "a cycle of parents" in found["status"]["message"]
+
+
+@pytest.mark.parametrize("kind", ["Lease", "Budget", "List", "", None, 7, ["Run"]])
+def test_an_object_of_another_kind_than_the_request_is_no_run(kind: Any) -> None:
+    """A Lease in a review about a Run was judged as a Run."""
+    about = asked(FIXED)
+    review = msgspec.structs.replace(
+        about, request=msgspec.structs.replace(about.request, object={**FIXED, "kind": kind})
+    )
+    found = answer(review, patching=True)["response"]
+    assert not found["allowed"]
+    assert "not the kind that the request is about; send a Run" in found["status"]["message"]
+
+
 def test_what_the_api_server_adds_to_an_object_is_no_fault() -> None:
     metadata = {
         "name": "plain", "namespace": "rai", "uid": "u", "creationTimestamp": None, "generation": 1,

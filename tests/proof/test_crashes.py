@@ -5,6 +5,8 @@ All schedules, tens of thousands: ``python -m proof crashes --all``.
 
 from __future__ import annotations
 
+import re
+import sys
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,12 @@ import msgspec
 import pytest
 import yaml
 
+from proof.commit import ROOT, describe
 from proof.crashes import main, stock
+from proof.crashes.command import Share, _read, units
+from proof.crashes.judge import Verdict
 from proof.crashes.life import MortalHome
-from proof.crashes.play import RECOVERIES, Recover, Schedule
+from proof.crashes.play import RECOVERIES, Recover, Schedule, play
 from proof.crashes.schedules import DAILY_PAIRS, DAILY_SINGLES, Bench, cells
 from proof.crashes.trap import POINTS, Place
 from proof.crashes.world import Hands
@@ -45,6 +50,10 @@ def crash(name: str, write: int, point: str, *, recover: Recover) -> Schedule:
     return Schedule(name, (Place(write, point),), recover)
 
 
+def told(schedule: Schedule, verdict: Verdict) -> str:
+    return "\n".join([f"commit {describe()}: {schedule.command}", *verdict.wrongs, *verdict.differences])
+
+
 # --- every day ----------------------------------------------------------------------------------------------------
 
 
@@ -54,7 +63,7 @@ def test_a_crash_at_a_write_changes_nothing(bench: Bench) -> None:
     assert len(set(schedules)) == DAILY_SINGLES + DAILY_PAIRS * (bench.name in stock.CORE)
     for schedule in schedules:
         verdict = bench.run(schedule)
-        assert verdict.is_good, "\n".join([schedule.command, *verdict.wrongs, *verdict.differences])
+        assert verdict.is_good, told(schedule, verdict)
 
 
 @by_name
@@ -106,7 +115,7 @@ def test_a_recovery_that_is_cut_short_while_it_moves_the_anchor_is_recovered_fro
         for recover in ("same", "other", "rival"):
             schedule = Schedule(bench.name, (Place(6, "after-commit"), Place(1, point)), recover)
             verdict = bench.run(schedule)
-            assert verdict.is_good, "\n".join([schedule.command, *verdict.wrongs, *verdict.differences])
+            assert verdict.is_good, told(schedule, verdict)
 
 
 # --- what it found ------------------------------------------------------------------------------------------------
@@ -144,7 +153,9 @@ def test_pods_of_a_failed_commit_would_be_seen(folder: Path) -> None:
 def test_a_failure_prints_the_command_that_shows_it_again(capsys: pytest.CaptureFixture[str]) -> None:
     again = ["--scenario", "start-and-complete", "--write", "6", "--point", "before-commit", "--recover", "same"]
     assert main(again) == 1
-    assert f"FAILED  python -m proof crashes {' '.join(again)}\n  wrong: pod" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"FAILED  commit {describe()}\n" in said
+    assert f" -m proof crashes {' '.join(again)}\n  wrong: pod" in said
 
 
 def test_a_state_that_outlives_its_failed_commit_would_be_seen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,15 +206,63 @@ def test_a_place_that_nobody_comes_by_is_a_failure(folder: Path, capsys: pytest.
 
 def test_one_schedule_is_played_again(capsys: pytest.CaptureFixture[str]) -> None:
     schedule = Schedule("borrow-limit", (Place(6, "after-commit"), Place(1, "rolling")), "other")
-    program, again = schedule.command.split()[:4], schedule.command.split()[4:]
-    assert program == ["python", "-m", "proof", "crashes"]
+    (interpreter, *program), again = schedule.command.split()[:4], schedule.command.split()[4:]
+    assert program == ["-m", "proof", "crashes"]
+    assert (ROOT / interpreter).samefile(sys.executable)
     assert main(again) == 0
     assert "the end is the undisturbed one" in capsys.readouterr().out
 
 
-def test_a_part_of_the_daily_schedules_ends_with_a_table(capsys: pytest.CaptureFixture[str]) -> None:
-    last = len(stock.names())
-    assert main(["--part", f"{last}/{last}"]) == 0
+def test_a_part_ends_with_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--scenario", "start-and-complete", "--part", "100/100"]) == 0
     out = capsys.readouterr().out
-    assert stock.names()[-1] in out
+    assert out.startswith(f"commit {describe()}\n")
+    assert re.search(r"^all +\d+ +[1-9] +0 +0$", out, re.MULTILINE)
     assert out.splitlines()[-1].startswith("No rule was broken")
+
+
+@pytest.mark.parametrize("parts", [1, 3, 97])
+def test_parts_are_all_there_is_and_none_twice(folder: Path, parts: int) -> None:
+    bench = _bench("start-and-complete", folder)
+
+    def share(turn: int) -> list[Schedule]:
+        options = _read(["--scenario", bench.name, "--part", f"{turn}/{parts}"])
+        return list(Share(options).of(units(bench, options)))
+
+    found = [share(turn) for turn in range(1, parts + 1)]
+    assert sorted(schedule for part in found for schedule in part) == sorted(bench.singles())
+    assert max(map(len, found)) - min(map(len, found)) <= 1
+
+
+def test_pairs_are_all_pairs_of_writes_recovered_by_the_same_and_by_another(folder: Path) -> None:
+    """Every write is the first to fail, at each of its moments; every write that then follows is the second."""
+    bench = _bench("bind-and-stop-delay", folder)
+    for recover in ("same", "other"):
+        firsts = [first for first, who in bench.firsts() if who == recover]
+        assert {(one.place.write, one.moment) for one in firsts} == {
+            (one.place.write, one.moment) for one in bench.visits
+        }
+        for first in (firsts[0], firsts[len(firsts) // 2], firsts[-4]):
+            with play(bench.scenario, bench.custodian, (first.place,), recover) as played:
+                follow = {visit.place: (visit.place.write, visit.moment) for visit in played.visits[1]}
+            pairs = list(bench.pairs_after(first, recover))
+            assert {(pair.crashes[0], pair.recover) for pair in pairs} == {(first.place, recover)}
+            assert sorted(follow[pair.crashes[1]] for pair in pairs) == sorted(set(follow.values()))
+    asked = _read(["--all"])
+    assert sum(1 for _ in units(bench, asked)) == sum(1 for _ in bench.singles()) + sum(1 for _ in bench.firsts())
+
+
+@pytest.mark.parametrize("asked", ["--part 7/6", "--part 0/6", "--part x", "--part 100/6", "--every 0", "--point x"])
+def test_what_would_do_nothing_is_refused_in_words(asked: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(asked.split())
+    said = capsys.readouterr()
+    assert (ended.value.code, said.out) == (2, "")
+    assert "error: " in said.err.splitlines()[-1]
+
+
+def test_a_part_with_nothing_in_it_is_no_success(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--scenario", "start-and-complete", "--part", "99999/99999"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("error: this part has no schedule in it")

@@ -121,7 +121,7 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Row]:
     return dict(zip(churn.GOALS, rows, strict=True))
 
 
-@pytest.mark.parametrize("what", ["objects", "image", "traced"])
+@pytest.mark.parametrize("what", ["objects", "image", "blocks"])
 def test_hours_of_churn_leave_memory_as_it_was(day: dict[str, Row], what: str) -> None:
     assert day[what].ok, day[what]
 

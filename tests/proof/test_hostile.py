@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,16 +12,23 @@ import msgspec
 import pytest
 
 from proof import hostile
+from proof.again import command
+from proof.commit import describe
 from proof.damage import workplace
+from proof.hostile import classes
 from proof.hostile.classes import CLASSES, VARIANTS, variant
-from proof.hostile.judge import STEPS_MAX, Bench, Result
-from proof.hostile.parts import Variant, put, run
+from proof.hostile.judge import STEPS_MAX, Bench, Finding, Result
+from proof.hostile.parts import Variant, put, run, said
 from proof.hostile.surfaces import Told
 from tenure.api.decode import read, read_tree
 from tenure.api.meta import GROUP
 from tenure.api.text import TEXT_BYTES_MAX
+from tenure.engine import intake
 from tenure.kube.review import Review, answer
 from tests.cli.support import call, create
+
+NEVER_LET_PASS = ("negative", "globs", "unknown", "cycles", "nan", "deep", "tags")
+"""Classes in which every variant is wrong as an object, whatever text it came in."""
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +42,11 @@ def test_hostile_manifests_are_refused_in_words_or_valid_everywhere(name: str, b
     result = hostile.run(bench, name, VARIANTS)
     assert [(each.id, each.where, each.what) for each in result.findings] == []
     assert result.count == VARIANTS
+    for surface in ("cli", "fleet", "hook"):
+        assert result.refused[surface] + result.taken[surface] == VARIANTS, surface
+    assert result.reviews >= VARIANTS
+    assert result.raw < VARIANTS or name == "tags", "most are objects to somebody"
+    assert result.refused["hook"] == VARIANTS or name not in NEVER_LET_PASS
     assert 0 < result.steps < STEPS_MAX
     assert result.refused["fleet"] or name == "privileges", "there is something wrong with most of them"
 
@@ -46,11 +59,62 @@ def test_a_process_says_the_same(bench: Bench) -> None:
     assert result.findings == []
 
 
-def test_there_are_24_classes_and_their_texts_do_not_change() -> None:
+def test_there_are_24_classes_of_50_texts_that_do_not_change_and_differ_in_more_than_their_names() -> None:
     assert len(CLASSES) == 24
+    assert VARIANTS == 50
     for name in CLASSES:
-        assert variant(name, 7) == variant(name, 7)
-        assert len({variant(name, number).text for number in range(VARIANTS)}) > VARIANTS // 2
+        texts = [variant(name, number).text for number in range(VARIANTS)]
+        assert len({text.replace(f"{name}-{number}".encode(), b"") for number, text in enumerate(texts)}) == VARIANTS
+        assert variant(name, 7).text == texts[7]
+
+
+def test_a_plain_text_differs_by_what_it_says() -> None:
+    """The same object as JSON and as YAML is one variant, not two."""
+    tree = run("a-1")
+    ways = {said(random.Random(number), tree) for number in range(20)}
+    assert len(ways) == 3
+    assert len({Variant(text, tree=tree).less("a-1") for text in ways}) == 1
+    assert Variant(b"", tree=run("b-1")).less("b-1") == Variant(b"", tree=tree).less("a-1")
+    assert Variant(b"x b-1").less("b-1") == Variant(b"x a-1").less("a-1") != Variant(b"y a-1").less("a-1")
+
+
+def test_a_class_that_has_no_more_variants_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(CLASSES, "zero", lambda luck, name: Variant(str(luck.randrange(5)).encode()))
+    monkeypatch.setitem(classes._chosen, "zero", [])
+    monkeypatch.setitem(classes._had, "zero", set())
+    assert len({variant("zero", number).text for number in range(5)}) == 5
+    with pytest.raises(SystemExit) as ended:
+        hostile.main(["--class", "zero", "--variants", "6"])
+    assert ended.value.code == 2
+    assert "zero has 5 different variants and no more" in capsys.readouterr().err
+
+
+def test_the_closing_object_of_a_cycle_is_refused_by_the_webhook(bench: Bench) -> None:
+    """Each object was asked about alone, so no cycle ever reached the webhook, and all of them were taken."""
+    lengths = []
+    for number in range(12):
+        tried, result = variant("cycles", number), Result()
+        answers = [told for where, told in bench.judge(f"cycles:{number}", tried, result) if where == "webhook"]
+        assert result.findings == []
+        assert [bool(told.why) for told in answers] == [False] * (len(answers) - 1) + [True]
+        assert ("the owner is its own parent" if len(answers) == 1 else "a cycle of parents") in answers[-1].why[0]
+        lengths.append(len(answers))
+    assert max(lengths) > 40, "also long ones, to the end"
+    assert bench.hook.operator.state.budgets.keys() == bench.fleet.state.budgets.keys() == {"rai", "vision"}
+
+
+def test_a_text_that_is_no_object_reaches_the_webhook_as_it_is(bench: Bench) -> None:
+    """Such texts were left out: the webhook had judged 1,148 of 1,200."""
+    for text in (b"\x00\xff", b"[" * 5000, b"", b"a: &a [*a]"):
+        (sent,) = bench.hook.reviews(text)
+        assert sent.tree is None
+        assert b'"object": ' + text in sent.body
+        assert bench.hook.ask(sent).why == ("not an AdmissionReview\n",)
+    (lease,) = bench.hook.reviews(json.dumps({**run(), "kind": "Lease"}).encode())
+    assert not lease.ours
+    assert "not the kind that the request is about" in bench.hook.ask(lease).why[0]
 
 
 def test_a_surface_that_fell_over_would_be_seen(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,19 +128,59 @@ def test_a_surface_that_fell_over_would_be_seen(bench: Bench, monkeypatch: pytes
             bench.judge("planted:0", Variant(text, bad=bad), result)
         return {each.what.split(":")[0] for each in result.findings}
 
-    assert "a traceback" in found(bench.hook, lambda *_: 1 / 0)
+    assert "a traceback" in found(bench.hook, lambda _: 1 / 0)
     assert "taken in, though it is wrong" in found(bench.cli, bench.cli.ask, bad=True)
     assert "the command line says yes, the fleet ('no',)" in found(bench.fleet, lambda _: Told(why=("no",)))
     refused = json.dumps(put(run("planted"), "spec.resources.totalGPUs", -1)).encode()
-    trusting = lambda _, trees: [(trees[0], Told(taken={"patch": ""}))]  # noqa: E731
+    trusting = lambda _: Told(taken={"patch": ""})  # noqa: E731
     assert "let pass; the fleet says" in found(bench.hook, trusting, refused, bad=True)
+    assert "taken in, though it is no Run and no Budget" in found(bench.hook, trusting, b"[", bad=True)
+    unread = lambda _: Told(objects=read(json.dumps(put(run(), "spec.owner", "org:mm"))).objects)  # noqa: E731
+    assert "let pass, and the operator says" in found(bench.hook, unread)
 
 
-def test_a_failure_says_how_to_see_it_again(capsys: pytest.CaptureFixture[str]) -> None:
-    assert hostile.main(["--replay", "negative:3"]) == 0
+def test_a_webhook_that_saw_no_cycle_would_be_seen(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake, "check_family", lambda _: [])
+    result = Result()
+    bench.judge("cycles:1", variant("cycles", 1), result)
+    assert any(each.what.startswith("let pass: the last of ") for each in result.findings)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--variants", "0"], "a whole number from 1 on"),
+        (["--variants", "-3"], "a whole number from 1 on"),
+        (["--variants", "1e3"], "a whole number from 1 on"),
+        (["--class", "nonsense"], "invalid choice: 'nonsense'"),
+        (["--replay", "nonsense:1"], "a manifest is named CLASS:NUMBER"),
+        (["--replay", "zero:-1"], "a manifest is named CLASS:NUMBER"),
+        (["--replay", "zero:999999999"], "a manifest is named CLASS:NUMBER"),
+        (["--replay", "zero:1", "--class", "zero"], "write one of them"),
+    ],
+)
+def test_nothing_tried_is_no_success(words: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        hostile.main(words)
+    assert ended.value.code == 2
+    assert why in capsys.readouterr().err
+
+
+def test_a_failure_says_how_to_see_it_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert hostile.main(["--replay", "negative:3", "--no-processes"]) == 0
     out = capsys.readouterr().out
     assert "--- command line: refused" in out
     assert "--- webhook: refused" in out
+    monkeypatch.setattr(hostile.Bench, "close_class", lambda _, name, result: result.findings.append(
+        Finding(name, "fleet", "planted")))  # fmt: skip
+    monkeypatch.setattr("proof.hostile.judge._wrongly_taken", lambda *_: "planted")
+    assert hostile.main(["--class", "zero", "--variants", "2", "--no-processes"]) == 1
+    out = capsys.readouterr().out
+    assert f"at commit {describe()}, again: {command('hostile', '--replay', 'zero:1')}\n" in out
+    assert f"at commit {describe()}, again: {command('hostile', '--class', 'zero', '--variants', 2)}\n" in out
+    assert out.endswith("3 faults in 2 manifests.\n")
 
 
 # --- bugs that were found this way ----------------------------------------------------------------------------------
@@ -132,3 +236,28 @@ def test_a_status_of_no_shape_does_not_stop_the_webhook(conditions: Any) -> None
     review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
     found = answer(msgspec.convert(review, Review), patching=True)
     assert found["response"]["allowed"]
+
+
+def test_a_run_whose_name_is_still_to_be_generated_is_no_edit_of_another(bench: Bench) -> None:
+    """It was judged as train-0 for train-: with a Run of that very name at work, no other could be submitted."""
+    operator = bench.hook.operator
+    there = operator.ask(json.dumps(run("train-0")).encode())
+    assert operator.state.runs["rai/train-0"].life.admitted
+    wider = put(run("train-0"), "spec.template.spec.containers[0].image", "registry/train:2")
+    (edit,) = bench.hook.reviews(json.dumps(wider).encode())
+    assert "cannot change once the Run was admitted" in bench.hook.ask(edit).why[0]
+    nameless = put(wider, "metadata", {"generateName": "train-", "namespace": "rai"})
+    (another,) = bench.hook.reviews(json.dumps(nameless).encode())
+    assert bench.hook.ask(another).why == ()
+    operator.forget(there)
+
+
+def test_who_stops_it_within_a_command_is_heard(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command line under trial took Ctrl-C for its own, and the trial went on with a fault."""
+
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tenure.cli.lazy.Root.invoke", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        bench.cli.ask(json.dumps(run("stopped")).encode())

@@ -1,30 +1,49 @@
 """The small-scope check: what it counts, what it takes for the same, and that it finds what is wrong."""
 
+import subprocess
+import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from multiprocessing import get_context
+from os import killpg
+from pathlib import Path
 from random import Random
+from signal import SIG_DFL, SIGINT, SIGKILL, SIGTERM, Signals, signal
+from time import sleep
+from types import FunctionType, MethodType
 
 import pytest
+from msgspec import Struct
 
 from proof.scope import main, search, tally
+from proof.scope.claims import Claims
 from proof.scope.point import act, freeze
 from proof.scope.replay import NoSuchMove, Trail, follow, same_future
+from proof.scope.rewind import Rewind, graph
 from proof.scope.search import Level
 from proof.scope.world import moves
-from tenure.engine import dump, life
+from tenure.engine import State, dump, life
 from tenure.engine.state import RunRow
 from tenure.engine.turn import Turn
 from tenure.facts import Resolved
+from tenure.units import MINUTE
 
 DEPTH = 5
-STATES, TRANSITIONS = 9_472, 13_984
+STATES, TRANSITIONS = 9_604, 14_109
 """Of all interleavings of so many moves. A change of these numbers is a change of what the engine does: see that it is
 meant, then count again with ``python -m proof scope --depth 5``."""
 DEEP = {
     "closed RandomPreempt": "+a bound:a-a1-0 +b bound:b-a1-0 +c tick reveal:c gone:a-a1-0",
     "closed Shrink": "+b bound:b-a1-0 tick bound:b-a1-1 +c tick gone:b-a1-1",
 }
-"""What takes more moves than that, and a path on which it happens; paths on which something was found come here too."""
+"""What takes more moves than that, and a path on which it happens."""
+FOUND = {
+    "who came before a plan took more of a node": "+c +b -c +a gone:c-a1-0 cordon:n1 tick",
+    "the same, in another order": "+c -c +b +a gone:c-a1-0 cordon:n1 tick",
+}
+"""Paths on which something was found, named after it."""
 BEFORE_DRAW = ("+a", "bound:a-a1-0", "+b", "bound:b-a1-0", "+c")
 DRAWS = ("tick", "tick~3")
 """The same instant, on two heads of the ledger."""
@@ -89,6 +108,13 @@ def test_points_that_are_taken_for_one_have_the_same_future() -> None:
         assert len(same_future(one, other, luck=Random(" ".join(one)), length=4)) == 4
 
 
+def test_an_envelope_that_is_no_longer_short_is_not_waited_for() -> None:
+    """A node took what it paid for too much, or a pod did: that it was short at some time makes no difference."""
+    one, other = "+a lower tick down:n0 tick", "+a bad:a-a1-0 lower tick down:n0 tick"
+    assert follow(one.split()).point().key == follow(other.split()).point().key
+    assert len(same_future(tuple(one.split()), tuple(other.split()), luck=Random("short"), length=4)) == 4
+
+
 def test_a_copy_is_its_own() -> None:
     trail = follow(BEFORE_DRAW)
     frozen, image = freeze(trail.state), dump(trail.state)
@@ -98,6 +124,90 @@ def test_a_copy_is_its_own() -> None:
         act(copy, move)
         assert (dump(copy) != image) == (move.name != "room:c"), move.name  # nobody has run long enough to be drawn
         assert dump(trail.state) == image, move.name
+
+
+def held(state: State) -> dict[tuple[str, int], object]:
+    """What all objects of a state hold, each under the order in which it is come across."""
+    found: dict[int, tuple[tuple[str, int], object]] = {}
+    todo: list[object] = [state]
+    while todo:
+        one = todo.pop()
+        if id(one) in found or isinstance(one, str | int | Struct | FunctionType | MethodType | partial | None):
+            continue
+        if isinstance(one, dict):
+            inside: list[object] = [*one.keys(), *one.values()]
+        elif isinstance(one, list | tuple):
+            inside = list(one)
+        elif isinstance(one, set | frozenset):
+            inside = sorted(one, key=repr)
+        else:
+            names = vars(one) if hasattr(one, "__dict__") else one.__slots__  # type: ignore[attr-defined]
+            inside = [getattr(one, name) for name in names]
+        found[id(one)] = (type(one).__name__, len(found)), [one if isinstance(one, str | int) else id(one)
+                                                            for one in inside]  # fmt: skip
+        todo += inside
+    return dict(found.values())
+
+
+def thawed(state: State) -> tuple[State, Rewind]:
+    """A copy, of which all that was built is known."""
+    return freeze(state).thaw_to_rewind()
+
+
+def walked(state: State) -> tuple[State, Rewind]:
+    """The state itself, of which all that can be reached is found."""
+    return state, Rewind(graph(state))
+
+
+@pytest.mark.parametrize("taken", [thawed, walked])
+@pytest.mark.parametrize("path", [BEFORE_DRAW, (*BEFORE_DRAW, "tick"), tuple(DEEP["closed RandomPreempt"].split())])
+def test_whatever_a_move_does_is_taken_back(
+    path: tuple[str, ...], taken: Callable[[State], tuple[State, Rewind]]
+) -> None:
+    """Every object of the state holds again what it held, and the very same things: nothing was added to any."""
+    trail = follow(path)
+    image = dump(trail.state)
+    state, rewind = taken(trail.state)
+    before = held(state)
+    assert len(before) > 200
+    for move in moves(state, trail.attempts):
+        act(state, move)
+        assert move.name.startswith("room") or held(state) != before, move.name
+        rewind.back()
+        assert held(state) == before, move.name
+        assert dump(state) == image, move.name
+
+
+def test_what_cannot_be_taken_back_is_refused() -> None:
+    with pytest.raises(TypeError, match="no rule"):
+        Rewind([bytearray(b"changes")])
+
+
+def taken_by_two(claims: Claims, take: Callable[[Claims, bytes], bool]) -> None:
+    """Of what two processes take at a time each thing is taken once, and then by nobody."""
+    keys = [number.to_bytes(16) for number in range(1, 2000)]
+    context = get_context("fork")
+    pipe, theirs = context.Pipe()
+    other = context.Process(target=lambda: theirs.send([key for key in keys if take(claims, key)]))
+    other.start()
+    mine = [key for key in keys if take(claims, key)]
+    yours = pipe.recv()
+    other.join()
+    assert sorted([*mine, *yours]) == keys
+    assert not any(take(claims, key) for key in keys)
+
+
+def test_a_point_is_claimed_once_by_whoever_comes_first_and_the_search_goes_on_from_it_once() -> None:
+    claims = Claims()
+    taken_by_two(claims, Claims.claim)
+    taken_by_two(claims, Claims.go_on)  # also from those that were seen before
+
+
+def test_levels_that_are_searched_together_find_what_they_find_one_by_one(levels: list[Level]) -> None:
+    """The last two are; a point may be reached by more moves first, and counts where it is reached by the fewest."""
+    for depth in range(1, DEPTH):
+        *_, last = search.search(follow(()).point(), depth, jobs=1, minutes=60)
+        assert [*last[:6]] == [*levels[depth - 1][:6]]
 
 
 # --- what it finds ----------------------------------------------------------------------------------------------------
@@ -154,6 +264,28 @@ def test_what_takes_more_moves_holds_too(word: str) -> None:
     assert seen[word]
 
 
+@pytest.mark.parametrize("bug", FOUND)
+def test_what_was_found_is_mended(bug: str) -> None:
+    trail = follow(FOUND[bug].split())
+    trail.prove()
+    assert (
+        trail.state.reservations["lab/b"].plan.start == trail.state.now + 2 * MINUTE
+    )  # a is not to blame, but is there
+
+
+def test_a_run_canceled_and_submitted_again_at_one_instant_is_another_one() -> None:
+    """Its reservation had the name of the one before, and room was made for one activation twice (I9)."""
+    follow(["+a", "+b", "+c", "bad:a-a1-0", "room:c", "-c", "+c", "room:c"]).prove()
+
+
+def test_a_pod_that_lost_its_node_takes_nothing_that_was_promised_at_the_instant_at_which_its_run_started() -> None:
+    """``a`` had its promise before ``b`` started, both at one instant: it was taken for the later one."""
+    moves = ["+c", "+b", "minute", "+a", "down:n0", "up:n0", "bound:b-a1-0", "down:n0"]
+    trail = follow(moves)
+    trail.prove()
+    assert not trail.state.runs["lab/b"].leases
+
+
 # --- what people see --------------------------------------------------------------------------------------------------
 
 
@@ -180,8 +312,43 @@ def test_a_search_may_begin_further_on(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_time_that_is_up_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--depth", "3", "--jobs", "1", "--minutes", "0"]) == 0
+    assert main(["--depth", "3", "--jobs", "1", "--minutes", "0"]) == 1
     assert "time is up: not complete" in capsys.readouterr().out
+
+
+def of_group(group: int) -> list[str]:
+    """The processes of a group that are not over."""
+    found = []
+    for one in Path("/proc").glob("[0-9]*"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            status, _, theirs, *_ = (one / "stat").read_text().rpartition(") ")[2].split()
+            if int(theirs) == group and status != "Z":
+                found.append(one.name)
+    return found
+
+
+def eventually(is_so: Callable[[], bool]) -> bool:
+    """Whether it comes to that in a minute or two."""
+    return any(is_so() or sleep(0.1) for _ in range(1000))  # type: ignore[func-returns-value]
+
+
+@pytest.mark.parametrize("by", [SIGTERM, SIGINT, SIGKILL])
+def test_whoever_is_ended_takes_the_workers_along(by: Signals) -> None:
+    command = [sys.executable, "-m", "proof", "scope", "--jobs", "2"]
+    heard = partial(signal, SIGINT, SIG_DFL)  # also where these tests run in the background, which does not hear it
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
+                          preexec_fn=heard) as boss:  # fmt: skip  # noqa: PLW1509  # there are no threads
+        assert boss.stdout is not None
+        try:
+            for _ in range(4):  # the heading, and three levels: from then on there are workers
+                assert boss.stdout.readline()
+            assert eventually(lambda: len(of_group(boss.pid)) == 3)
+            boss.send_signal(by)
+            assert eventually(lambda: not of_group(boss.pid))
+            assert boss.wait() != 0
+        finally:
+            with suppress(ProcessLookupError):
+                killpg(boss.pid, SIGKILL)
 
 
 def test_a_trail_knows_what_can_happen() -> None:

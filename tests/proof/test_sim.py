@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
+import sys
+import time
 from collections import Counter
+from contextlib import closing, suppress
 from importlib import import_module
 from pathlib import Path
 from random import Random
+from subprocess import PIPE, Popen
+from typing import Any
 
 import msgspec
 import pytest
 
-from proof.sim import faults_store
+from proof import scratch
+from proof.commit import ROOT, describe
+from proof.sim import failure, faults_store
 from proof.sim.clock import Clock
 from proof.sim.command import main, play_all
 from proof.sim.disk import Disk
@@ -20,6 +30,7 @@ from proof.sim.generate import HOME_FAULTS, generate
 from proof.sim.play import AT_THE_END, Played, play, shrink
 from tenure.facts import Entry
 from tenure.ledger import Code, Ledger, LedgerRefused
+from tenure.units import HOUR, MINUTE
 
 REGRESSIONS = sorted((Path(__file__).parent / "sim").glob("*.json"))
 CI_SEEDS = 1_000
@@ -37,15 +48,15 @@ SEEN = (
 
 
 def test_the_seeds_of_ci_hold_and_every_fault_has_struck() -> None:
-    """Two processes of its own, some 150 s each; a failure prints the seed, the step and how to see it again."""
+    """Two processes of its own, some 150 s each; a failure prints commit, seed, step, the events that are enough and
+    how to see it again."""
     total: Counter[str] = Counter()
     failed: list[Played] = []
     for played in play_all(range(CI_SEEDS), home="embedded", mode="both", hours=48, jobs=2):
         total.update(played.tally)
         if played.failed:
             failed.append(played)
-    said = [f"--replay {one.plan.seed} --home {one.plan.home} --mode {one.plan.mode}: {one.found[0]}" for one in failed]
-    assert not said, "python -m proof sim " + "\npython -m proof sim ".join(said[:10])
+    assert not failed, failure.all_told(failed)
     kinds = {*FAULTS, *import_module(HOME_FAULTS["embedded"]).KINDS}
     assert {kind: total[f"fault/{kind}"] for kind in kinds if not total[f"fault/{kind}"]} == {}, "never struck"
     assert [name for name in SEEN if not total[name]] == [], "never seen"
@@ -102,13 +113,21 @@ class Brittle:
     def close(self) -> None: ...
 
 
-def test_a_failure_is_shrunk_to_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def brittle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proof.sim.play.maker", lambda home: Brittle)
-    kinds = [*"xyzxy", "a", *"zzzyyyx", "b", *"xyz"]
-    plan = Plan(seed=0, home="embedded", events=tuple(Event(at=at, kind=kind) for at, kind in enumerate(kinds)))
-    failed = play(plan)
+
+
+def _plan(kinds: str) -> Plan:
+    return Plan(seed=0, home="embedded", events=tuple(Event(at=at, kind=kind) for at, kind in enumerate(kinds)))
+
+
+@pytest.mark.usefixtures("brittle")
+def test_a_failure_is_shrunk_to_what_it_needs() -> None:
+    failed = play(_plan("xyzxyazzzyyyxbxyz"))
     assert (failed.step, failed.failed) == (13, True)
     assert [event.kind for event in shrink(failed).plan.events] == ["a", "b"]
+    assert [event.kind for event in shrink(failed, seconds=-1.0).plan.events] == list("xyzxyazzzyyyxb")
 
 
 def test_what_is_raised_is_a_failure_with_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,19 +141,107 @@ def test_what_is_raised_is_a_failure_with_its_traceback(monkeypatch: pytest.Monk
     assert "in finish" in played.found[0]
 
 
+@pytest.mark.usefixtures("brittle")
 def test_a_failure_is_told_with_the_way_to_see_it_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("proof.sim.play.maker", lambda home: Brittle)
-    events = tuple(Event(at=at, kind=kind) for at, kind in enumerate("xaxb"))
-    monkeypatch.setattr("proof.sim.command.generate", lambda seed, **_: Plan(seed=seed, home="embedded", events=events))
+    monkeypatch.setattr("proof.sim.command.generate", lambda seed, **_: _plan("xaxb"))
     assert main(["--seeds", "1", "--jobs", "1", "--out", str(tmp_path)]) == 1
     said = capsys.readouterr().out
     file = tmp_path / "sim-embedded-safety-0.json"
-    assert "seed 0  embedded  safety  step 3 of 4" in said
-    assert f"python -m proof sim --events {file}" in said
+    assert f"commit {describe()}  seed 0  embedded  safety  step 4 of 4" in said
+    assert f" -m proof sim --events {file}\n" in said
     assert main(["--events", str(file)]) == 1
-    assert "step 1 of 2" in capsys.readouterr().out
+    assert "step 2 of 2" in capsys.readouterr().out
+    assert main(["--replay", "0", "--only", "2,4"]) == 1
+    assert "step 2 of 2" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("brittle")
+def test_a_test_that_fails_tells_all_there_is_to_know() -> None:
+    said = failure.all_told([play(_plan("xaxb")), play(_plan("abxx"))])
+    assert f"commit {describe()}  seed 0  embedded  safety  step 4 of 4\n  I1-capacity" in said
+    assert '2 of 4 events are enough:\n    {"at":1,"kind":"a"}\n    {"at":3,"kind":"b"}\n' in said
+    assert " -m proof sim --replay 0 --home embedded --mode safety --hours 48 --only 2,4\n" in said
+    assert said.splitlines()[-2].startswith("and seed 0: I1-capacity")
+
+
+@pytest.mark.usefixtures("brittle")
+def test_what_was_shrunk_is_told_where_it_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("proof.sim.command.generate", lambda seed, **_: _plan("xaxb"))
+    (tmp_path / "sim-embedded-safety-0.json").mkdir()
+    assert main(["--seeds", "1", "--jobs", "1", "--out", str(tmp_path)]) == 1
+    kept = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("{"))
+    assert [event.kind for event in msgspec.json.decode(kept, type=Plan).events] == ["a", "b"]
+
+
+@pytest.mark.usefixtures("brittle")
+def test_who_loses_patience_keeps_what_was_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C while a list is shrunk: as far as that was, it is in the file."""
+    monkeypatch.setattr("proof.sim.command.generate", lambda seed, **_: _plan("xxxxaxxb"))
+    do, count = Brittle.do, iter(range(30))
+
+    def impatient(self: Brittle, event: Event) -> None:
+        if next(count) == 22:
+            raise KeyboardInterrupt
+        do(self, event)
+
+    monkeypatch.setattr(Brittle, "do", impatient)
+    with pytest.raises(KeyboardInterrupt):
+        main(["--seeds", "1", "--jobs", "1", "--out", str(tmp_path)])
+    assert "1 seed x 48 virtual hours" in capsys.readouterr().out
+    plan = msgspec.json.decode((tmp_path / "sim-embedded-safety-0.json").read_bytes(), type=Plan)
+    assert "".join(event.kind for event in plan.events).replace("x", "") == "ab"
+    assert len(plan.events) < 8
+
+
+@pytest.mark.parametrize(
+    "asked", ["--seeds 0", "--seeds -3", "--hours 0", "--jobs 0", "--from x", "--out /nowhere/at/all", "--only 3",
+              "--events /nowhere", f"--events {__file__}", "--replay 0 --only 9999"]
+)  # fmt: skip
+def test_what_would_do_nothing_is_refused_in_words(asked: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(asked.split())
+    said = capsys.readouterr()
+    assert (ended.value.code, said.out) == (2, "")
+    assert "error: " in said.err.splitlines()[-1]
+
+
+def _children(parent: int) -> list[int]:
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has just ended
+            _, above, *_ = (folder / "stat").read_text().rpartition(") ")[2].split()
+            found += [int(folder.name)] if int(above) == parent else []
+    return found
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_who_is_stopped_ends_with_the_table_of_what_was_played(stop: signal.Signals) -> None:
+    """At once, with nothing left: neither processes nor folders. Ctrl-C reaches all processes, SIGTERM one."""
+    words = [sys.executable, "-m", "proof", "sim", "--seeds", "5000", "--home", "embedded", "--jobs", "2"]
+    with Popen(words, cwd=ROOT, stdout=PIPE, stderr=PIPE, text=True, start_new_session=True) as process:
+        worlds = set[str]()
+        while len(worlds) < 8:  # some seeds were played by then
+            assert process.poll() is None
+            pids = _children(process.pid)
+            worlds |= {one.name for pid in pids for one in scratch.place().glob(f"tenure-sim-{pid}-*")}
+            time.sleep(0.02)
+        if stop is signal.SIGINT:
+            os.killpg(process.pid, stop)
+        else:
+            process.send_signal(stop)
+        out, err = process.communicate()
+    assert process.returncode == 128 + stop
+    assert "faults that took effect" in out
+    assert re.search(r"\nStopped after [1-9]\d* of 5000 seeds, of which 0 failed\.\n$", out)
+    assert err == f"\nstopped ({stop.name})\n"
+    assert not [one for pid in pids for one in scratch.place().glob(f"tenure-sim-{pid}-*")]
+    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
 # -- its faults are what they are called --
@@ -220,6 +327,32 @@ def test_a_clock_may_stand_and_jump() -> None:
     clock.thaw()
     clock.step(-200)
     assert (clock.now(), clock.when(1400)) == (1300, 1600)
+
+
+def _calm() -> EmbeddedWorld:
+    return EmbeddedWorld(msgspec.structs.replace(generate(0, home="embedded"), events=()))
+
+
+def test_a_fault_that_nobody_sees_is_not_counted() -> None:
+    """A clock that is read, a machine whose object says something else, a driver that lived."""
+    with closing(_calm()) as world:
+        node = next(iter(world.reality.machines))
+
+        def struck(**event: Any) -> int:
+            before = world.tally[f"fault/{event['kind']}"]
+            world.do(Event(at=world.at, **event))
+            return world.tally[f"fault/{event['kind']}"] - before
+
+        assert struck(kind="node-cordon", target=node, lasts=HOUR) == 1
+        assert struck(kind="node-cordon", target=node, lasts=HOUR) == 0, "it was"
+        assert struck(kind="clock-freeze", lasts=MINUTE) == 0, "no time has passed yet"
+        world.advance(2 * MINUTE)
+        assert world.tally["fault/clock-freeze"] == 0, "nobody looked meanwhile"
+        assert struck(kind="clock-step", number=HOUR) == 1
+        assert struck(kind="crash", lasts=HOUR) == 1
+        assert struck(kind="crash", lasts=HOUR) == 0, "nobody was there"
+        assert struck(kind="clock-step", number=HOUR) == 0, "nobody was there"
+        assert struck(kind="two-leaders", lasts=HOUR) == 0
 
 
 def test_a_world_that_loses_an_acknowledged_entry_fails() -> None:

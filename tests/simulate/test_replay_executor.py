@@ -194,3 +194,23 @@ def test_a_run_takes_as_long_as_it_really_does_where_that_is_known() -> None:
     executor.lengths = {"rai/r": 2 * HOUR}
     executor.reconcile([PodWork(pod=pod, known="Bound", since=START, duration=HOUR)], now=START)
     assert executor.next_wake() == START + 2 * HOUR
+
+
+class Gone(Looking):
+    """Says of a pod that has ended, whenever it is asked, that it is gone."""
+
+    def reconcile(self, work: Sequence[PodWork], *, now: Instant) -> list[PodReport]:
+        assert len(self.calls) < 100, "it is asked again and again, though nothing changes"
+        ended = [item.pod.key for item in work if item.known == "Succeeded"]
+        return super().reconcile(work, now=now) + [PodReport(key=key, phase="Gone", at=now) for key in ended]
+
+
+def test_a_home_does_not_ask_for_ever_when_it_is_told_what_is_no_news() -> None:
+    executor = Gone()
+    home = start(executor)
+    submit(home, "two", 16)
+    assert executor.pods.finish("lab/two", "succeed", now=START + SECOND, pod="two-a1-0")
+    home.drive(now=START + SECOND)
+    assert [pod.phase for pod in home.state.pods.values()] == ["Succeeded", "Bound"]
+    home.drive(now=START + 2 * SECOND)
+    assert not home.next_wake(), "the other one goes on"

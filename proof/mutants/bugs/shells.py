@@ -194,8 +194,8 @@ MUTANTS = (
         kind="order",
         bug="Of two wishes for one object that wait to be written the older one is kept.",
         file="kube/desk.py",
-        old="            self._waiting[key] = (rank, order, write)\n",
-        new="            self._waiting.setdefault(key, (rank, order, write))\n",
+        old="        self._waiting[key] = (rank, order, write)\n",
+        new="        self._waiting.setdefault(key, (rank, order, write))\n",
     ),
     # --- processes --------------------------------------------------------------------------------------------------
     Mutant(

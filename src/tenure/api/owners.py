@@ -18,6 +18,8 @@ Everything compares segment by segment, so ``org:a`` is never taken for the begi
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 OWNER_LENGTH_MAX = 253
 SEGMENT_COUNT_MAX = 32
 SEGMENT_LENGTH_MAX = 63
@@ -37,6 +39,7 @@ def is_pattern(text: str) -> bool:
     return _segments(text) is not None
 
 
+@lru_cache(maxsize=4096)  # every plan that looks at what others lend asks the same of the same few
 def matches(pattern: str, owner: str) -> bool:
     """Does the pattern name this whole owner? False where either is malformed: nobody is let in by a typing
     error.

@@ -22,7 +22,7 @@ from tenure.api.run import Run
 from tenure.audit.accounts import AccountKey, EnvelopeBook, EnvelopeKey, window_of
 from tenure.audit.kinship import Family
 from tenure.audit.meters import Meter
-from tenure.audit.places import NOWHERE, Place, has_failed, is_ready, place_of
+from tenure.audit.places import NOWHERE, Place, capacity_of, has_failed, is_ready, place_of
 from tenure.facts import Froze, Lease, Life, Pod, PodPhase, Reservation
 from tenure.units import FOREVER, GpuMicros, Instant, parse_time
 
@@ -51,6 +51,8 @@ class Holding:
     """The number of the fact that opened it."""
     extra: bool = False
     """Its run was at work already: a step, or spares that were topped up."""
+    rooms: tuple[int, int] = (0, 0)
+    """GPUs that its node had, and that its envelope allowed at once, when it was opened."""
 
 
 @dataclass(slots=True)
@@ -131,6 +133,9 @@ class Books:
         """That number when the present entry began: its facts have higher ones."""
         self.draws: dict[str, Froze] = {}
         """By subject: draws that wait for their reveals."""
+        self.drawn: set[str] = set()
+        """Subjects whose draws the last entry that did so ended."""
+        self.drawn_by = 0
         self.custodians: set[str] = set()
         """Who has published a chain: without any, nobody can be drawn."""
         self.reservations: dict[str, Reservation] = {}
@@ -162,11 +167,23 @@ class Books:
             self.envelopes[key] = EnvelopeBook(at=at)
         return self.envelopes[key]
 
+    def concurrency(self, budget: str, name: str) -> int:
+        """GPUs that an envelope allows at once; none, where it is not granted any more."""
+        found = self.budgets.get(budget)
+        return next((one.concurrency for one in (found.spec.envelopes if found else ()) if one.name == name), 0)
+
     def notice(self, budget: str, name: str, mark: str, *, at: Instant) -> None:
         """Remember when a mark of an envelope's account, or of an aggregate cap, was first announced."""
         book = self.envelopes.get((budget, name))
         notices = book.account.notices if book else self.cap_notices.setdefault((budget, name), {})
         notices.setdefault(mark, at)
+
+    def end_draw(self, subject: str) -> None:
+        """A draw was resolved, or is void."""
+        if self.drawn_by != self.entry:
+            self.drawn, self.drawn_by = set(), self.entry
+        if self.draws.pop(subject, None) is not None:
+            self.drawn.add(subject)
 
     # --- nodes and runs -------------------------------------------------------------------------------------
 
@@ -218,7 +235,10 @@ class Books:
 
     def run(self, key: str) -> RunBook:
         """The book of a run, begun where there is none."""
-        return self.runs.setdefault(key, RunBook())
+        book = self.runs.get(key)
+        if book is None:
+            book = self.runs[key] = RunBook()
+        return book
 
     def move(self, key: str, life: Life, *, at: Instant) -> None:
         book = self.run(key)
@@ -257,7 +277,8 @@ class Books:
         node = self.node(lease.node)
         place = place_of(node, self.policy) if node else NOWHERE
         run = self.run(lease.run_key)
-        holding = self.leases[lease.key] = Holding(lease, place, since=at, fact=self.fact, extra=extra)
+        rooms = (capacity_of(node, self.policy) if node else 0, self.concurrency(lease.budget, lease.envelope))
+        holding = self.leases[lease.key] = Holding(lease, place, at, fact=self.fact, extra=extra, rooms=rooms)
         run.leases[lease.key] = holding
         run.groups.setdefault(lease.attempt, set()).add(lease.group)
         run.borrowed += _borrowed(lease)

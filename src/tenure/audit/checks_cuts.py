@@ -14,12 +14,14 @@ without one needs a spare that takes over (``Swap``) on GPUs that the run sat on
 A lottery is drawn again. Its intent was frozen by an earlier entry, and is the same to the last byte; the beacons
 are all that were published, each with the next index and value of its chain; commit, seed and order follow; and the
 runs that are cut are the beginning of the order, each of them whole. (subject, activation) is frozen once and
-resolved once.
+resolved once; and none is frozen while another waits, also if its subject was served without it in the meantime: one
+reveal would decide two draws.
 
 The tokens are recounted at the freeze. Each is a run of that owner, holds as many Active GPUs in scope, and has run for
 ``activationLead``. A run that could have been drawn and is no token must have lost what it held in scope by other steps
 when the draw is resolved: nobody is left out unnoticed. The scope is the envelopes of a Budget's shortage; for a
-reservation, the domains of its plan, on nodes that no older reservation claims.
+reservation, the domains of its plan, on nodes that no older reservation claims at that very fact, whatever the same
+entry did before and does after.
 
 Not seen from here: that no shorter beginning of the order would have done, since that takes the planner.
 """
@@ -55,6 +57,7 @@ class Draw:
 
     froze: Froze
     entry: int
+    fact: int
     left_out: dict[str, list[str]] = field(default_factory=dict)
     """Runs that could have been drawn and are no tokens: the leases that they held in scope."""
 
@@ -107,17 +110,20 @@ class CutWatch:
         for subject, draw in list(self._draws.items()):
             if any(beacon.id == fact.beacon for beacon in draw.froze.intent.beacons):
                 del self._draws[subject]
-                self._books.draws.pop(subject, None)
+                self._books.end_draw(subject)
 
     def freeze(self, fact: Froze, acts: Acts, *, at: Instant) -> Iterator[Violation]:
         subject, number = subject_of(fact.intent), fact.intent.activation
         if subject in self._draws or (subject, number) in self._frozen | self._resolved:
             message = f"is frozen a second time for activation {number}"
             yield _violation(subject, message, at=at, expected="one draw", found="frozen already")
+        for other in sorted(self._draws.keys() - {subject}):
+            message = "is frozen while another draw waits for the same reveal"
+            yield _violation(subject, message, at=at, expected="one draw at a time", found=other)
         for what, expected, found in [*intent_faults(fact.intent), *self._chain_faults(fact.intent)]:
             yield _violation(subject, f"has an intent that {what}", at=at, expected=expected, found=found)
         self._frozen.add((subject, number))
-        self._draws[subject] = Draw(fact, self._books.entry)
+        self._draws[subject] = Draw(fact, self._books.entry, self._books.fact)
         self._books.draws[subject] = fact
         acts.frozen.append(subject)
 
@@ -126,8 +132,13 @@ class CutWatch:
             message = f"is resolved a second time for activation {fact.activation}"
             yield _violation(fact.subject, message, at=at, expected="one resolution", found="resolved already")
         self._resolved.add((fact.subject, fact.activation))
-        self._books.draws.pop(fact.subject, None)
-        acts.resolved.append((fact, self._draws.pop(fact.subject, None)))
+        draw = self._draws.get(fact.subject)
+        if draw is not None and draw.froze.intent.activation != fact.activation:
+            draw = None  # it waits on: what is resolved without it does not spend it
+        if draw is not None:
+            del self._draws[fact.subject]
+            self._books.end_draw(fact.subject)
+        acts.resolved.append((fact, draw))
         if fact.intent is not None and fact.result is not None:
             for beacon in fact.intent.beacons:
                 if beacon.id in fact.result.reveals:
@@ -261,18 +272,14 @@ class CutWatch:
             if expected is not None and expected != found:
                 yield _violation(subject, f"is frozen with another {what}", at=at, expected=expected, found=found)
         held: dict[str, list[Lease]] = {}
-        for one in self._in_scope(subject):
+        for one in self._in_scope(subject, draw):
             held.setdefault(one.lease.run_key, []).append(one.lease)
         for token in intent.tokens:
             yield from self._token(subject, token, held.get(token.id, []), at=at)
-        out = {
-            run: self._not_spoken_for(subject, held[run])
-            for run in sorted(held.keys() - {one.id for one in intent.tokens})
-        }
         draw.left_out = {
-            run: [lease.key for lease in leases]
-            for run, leases in out.items()
-            if leases and self._since(run, at=at, least=SECOND) is None
+            run: [lease.key for lease in held[run]]
+            for run in sorted(held.keys() - {one.id for one in intent.tokens})
+            if self._since(run, at=at, least=SECOND) is None
         }
 
     def _token(self, subject: str, token: Token, held: list[Lease], *, at: Instant) -> Iterator[Violation]:
@@ -298,8 +305,9 @@ class CutWatch:
             return "a running run"
         return None if at - since >= lead else f"{moment(since + lead)} or later"
 
-    def _in_scope(self, subject: str) -> Iterator[Holding]:
-        """Active leases that a draw for this subject is about, less those that were asked to end."""
+    def _in_scope(self, subject: str, draw: Draw) -> Iterator[Holding]:
+        """Active leases that a draw for this subject is about, less those that were asked to end. What others were
+        promised counts as it was at the freeze: the entry may have moved it since."""
         holdings = (one for one in self._books.leases.values() if one.lease.role == "Active" and not one.ending)
         if subject.startswith("Budget/"):
             _, budget, name = subject.split("/", 2)
@@ -310,23 +318,16 @@ class CutWatch:
         reservation = self._reservation(subject)
         if reservation is None:
             return holdings
-        return (one for one in holdings if self._is_near(one, reservation))
+        return (one for one in holdings if self._is_near(one, reservation, fact=draw.fact))
 
-    def _not_spoken_for(self, subject: str, leases: list[Lease]) -> list[Lease]:
-        """Those that are in scope also if somebody had a claim on their nodes until this very entry."""
-        one = self._reservation(subject)
-        if one is None:
-            return leases
-        run, until = one.run_key, one.plan.until
-        return [lease for lease in leases if not self._waiting.was_older_on(lease.node, run, until=until)]
-
-    def _is_near(self, one: Holding, reservation: Reservation) -> bool:
+    def _is_near(self, one: Holding, reservation: Reservation, *, fact: int) -> bool:
         mine, theirs = (self._books.run(key).run for key in (reservation.run_key, one.lease.run_key))
         if mine and theirs and mine.spec.resources.gpu_type != theirs.spec.resources.gpu_type:
             return False
         if one.lease.run_key == reservation.run_key or str(one.place) not in reservation.plan.domains:
             return False
-        return not self._waiting.older_on(one.lease.node, reservation.run_key, until=reservation.plan.until)
+        run, until = reservation.run_key, reservation.plan.until
+        return not self._waiting.older_on(one.lease.node, run, until=until, fact=fact)
 
     def _payers(self, budget: str, name: str) -> set[tuple[str, str]]:
         spec = self._books.budgets[budget].spec if budget in self._books.budgets else None

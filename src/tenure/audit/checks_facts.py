@@ -137,6 +137,10 @@ def _state(books: Books, key: str) -> str:
 # --- objects ------------------------------------------------------------------------------------------------
 
 
+DATED = (PutBudget, PutRun, PutPolicy)
+"""Facts with times, or lengths of time, that somebody wrote."""
+
+
 def unreadable(fact: Fact, *, at: Instant) -> Iterator[Violation]:
     """A fact with a time or a length of time that is none cannot be folded."""
     for text, parse in _times(fact):

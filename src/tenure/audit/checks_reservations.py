@@ -10,16 +10,17 @@ Three things are looked at.
 **What opens** (reason ``Start`` or ``Grow``), after its entry. It stands behind what others were promised before its
 own run was, or before it started without a promise; a step of a run at work, or a spare that is topped up, stands
 behind all claims; and behind an Active one stands everybody, on its nodes, unless its draw still waits for a reveal
-(that "delays, and cannot steer", SPEC 8: nothing was freed for it yet). At the start of each claim that it stands
-behind, unless it has ended by then,
+(that "delays, and cannot steer", SPEC 8: nothing was freed for it yet; a draw that was left over from an earlier
+activation is another matter). At the start of each claim that it stands behind, unless it has ended by then,
 
     GPUs held then + GPUs claimed then <= what the pot holds
 
 where a lease ends when it was asked to, at the end it declared (if that is not past already: who overstays frees
 nothing), or when its payer's hours or window run out. A reservation with a ``conservative`` start counts on cuts:
 against its claim on a node only leases count that opened after it was made. A claim that the entry made after it opened
-something is not taken from by that, and one whose start it moved earlier then is judged by the start that was promised
-until then: what is planned later is found with all that was opened before, and may count on cuts promised to others.
+something is not taken from by that; one that it made larger then, or moved earlier, is judged by the GPUs and the start
+that were promised until then: what is planned later is found with all that was opened before, and may count on cuts
+promised to others.
 
 **What is moved**: a start that moves later, or a reservation that is Blocked, has a reason in its record; and where,
 but for leases admitted after the claim by those who stand behind it, the old plan would still fit on every node and in
@@ -30,15 +31,23 @@ earlier promise that is late lasts that much longer, as soon as it is due and it
 what is held for a run that is being started (Active, since before, its draw over) is held against everybody; a plan
 that counts on cuts counts on none of those who came by an earlier promise since. An edit of the run, or another width,
 is a cause of its own; so is an earlier promise that begins in the midst of the old plan, and money that hours or caps
-withhold; and a run that was itself cut cuts nobody, and waits. Who was let in while somebody else was still to be gone
-by then is not to blame if that one, who was there first, overstays, or was bound late; nor is who was let in when the
-start was planned no earlier than it is now, and has only come nearer in between; nor who was let in before an earlier
-promise was planned anew, onto what the later one counted on.
+withhold, whose window would close before the run is over (however late it is, unless it waits a moment for who ends
+late), or that may not be spent there any more, unless the new plan is paid by other money, which would have paid for
+the old one as well; and a run that was itself cut cuts nobody, and waits. A start that was due, and is being made now
+elsewhere, is not delayed by who is let in where it would have had to wait for somebody to leave. Who was let in while
+somebody else was still to be gone by then is not to blame if that one, who was there first, overstays, or was bound
+late; nor is who was let in when the start was planned no earlier than it is now, and has only come nearer in between;
+nor who was let in before an earlier promise was planned anew, onto what the later one counted on, so far as that takes
+more than it did; nor who was let in while the pot held more, by so much. Who was let in before the claim itself came to
+take more of a pot is in the way only of what it took until then.
 
 **What stands**, on a settled world: no Pending reservation has a start that is past.
 
 Not seen from here: hours that the reservation will need (only concurrency is counted), GPUs of pods that are not
-ours, and whether an earlier start could have been promised at all.
+ours, and whether an earlier start could have been promised at all; whether money that nobody names would have paid
+(that takes cover); a start that is put off because one who was promised his later, and is to be over before, had to
+wait for a reveal (docs/decisions/0014 lets those behind him move with him); and a plan that leaves a pot and comes back
+within one entry, which counts as new there.
 """
 
 from __future__ import annotations
@@ -47,71 +56,19 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import NamedTuple
 
-from tenure.audit.accounts import EnvelopeKey, window_of
-from tenure.audit.books import Books, Holding, Order
+from tenure.audit.accounts import window_of
+from tenure.audit.books import Books, Holding
 from tenure.audit.checks_limits import LATE, LimitWatch
 from tenure.audit.checks_opening import relation
+from tenure.audit.claims import CLAIMING, Claim, Pot, Rank, gpus_of, named, payer_of, pots_of, takes
 from tenure.audit.invariants import RESERVATION
-from tenure.audit.places import capacity_of, place_of, refusal
+from tenure.audit.places import capacity_of, place_of, refusal, selected
 from tenure.audit.report import Value, Violation, listed, moment
 from tenure.facts import Lease, Reservation, Segment
-from tenure.units import FOREVER, SECOND, Instant, Micros, parse_duration
+from tenure.units import FOREVER, Instant, parse_duration
 
-Pot = tuple[str, ...]
-"""("node", name) or ("envelope", budget, envelope)"""
-CLAIMING = ("Pending", "Active")
-Rank = tuple[int, Order]
-"""Twice the turn in which a start was promised, and the run's place in the queue. Who starts without a promise comes
-just after the last one that was made."""
-
-
-LEAVING: Micros = 30 * SECOND
-"""How long those who give way are expected to take."""
 HINDERED = ("NoCustodian", "DrawWaits", "EndsLate")
 """Reasons in the record of a start that is due and not made yet."""
-
-
-class Claim(NamedTuple):
-    """What one reservation will take from one pot."""
-
-    run: str
-    order: Rank
-    gpus: int
-    start: Instant
-    until: Instant
-    fact: int
-    """The number of the fact since which it is claimed."""
-    firm: bool
-    """It needs no cuts: what holds GPUs now and does not end in time was counted when it was planned."""
-    active: bool
-    waits: bool
-    """Its start is due, and waits for others to leave: it is being made, or its record says what hinders it."""
-    starts: tuple[tuple[int, Instant], ...] = ()
-    """Its planned starts, each with the fact that it was so from on."""
-
-    @property
-    def planned(self) -> int:
-        """The fact by which it was planned for its start."""
-        return self.starts[-1][0] if self.starts else self.fact
-
-    def as_promised(self, fact: int) -> Claim:
-        """The claim as it was when a fact came, if its start has been moved earlier since."""
-        before = self.start_at(fact)
-        if self.planned < fact or before <= self.start:
-            return self
-        until = self.until if self.until == FOREVER else self.until + before - self.start
-        return self._replace(start=before, until=until)
-
-    def start_at(self, fact: int) -> Instant:
-        """The start that was planned when a fact came."""
-        return next((start for since, start in reversed(self.starts) if since <= fact), self.start)
-
-    def is_on(self, at: Instant, *, now: Instant) -> bool:
-        """Who has not started by now will be over later: by as many times as it was to last, or, while it waits for
-        others to leave, by half a minute, and as long again whenever that was not enough."""
-        late, lasts = max(0, now - self.start), max(1, self.until - self.start)
-        more = LEAVING << (late // LEAVING).bit_length() if self.waits else late // lasts * lasts
-        return self.start <= at < self.until + more
 
 
 Crowd = tuple[Claim, int, Container[str]]
@@ -142,8 +99,8 @@ class ReservationWatch:
         self._served: dict[str, dict[Pot, Claim]] = {}
         """By run, what was held for those whom the last entry that did so started from Active."""
         self._served_by = 0
-        self._withdrawn: dict[Pot, list[Claim]] = {}
-        """Claims that the last entry that did so withdrew, or made anew elsewhere."""
+        self._withdrawn: dict[Pot, list[tuple[int, Claim]]] = {}
+        """Claims that the last entry that did so withdrew, or wrote anew, each with the fact that did."""
         self._withdrawn_by = 0
         self._activated: dict[str, int] = {}
         """By run, the fact from which on its start was held for it; until it waits again."""
@@ -180,11 +137,11 @@ class ReservationWatch:
         return found
 
     def _withdraw(self, one: Reservation) -> dict[Pot, Claim]:
-        claims = {pot: self._claims[pot].pop(one.run_key) for pot in _takes(one)}
+        claims = {pot: self._claims[pot].pop(one.run_key) for pot in takes(one)}
         if self._withdrawn_by != self._books.entry:
             self._withdrawn, self._withdrawn_by = {}, self._books.entry
         for pot, claim in claims.items():
-            self._withdrawn.setdefault(pot, []).append(claim)
+            self._withdrawn.setdefault(pot, []).append((self._books.fact, claim))
             if not self._claims[pot]:
                 del self._claims[pot]
         return claims
@@ -192,38 +149,42 @@ class ReservationWatch:
     def _serve(self, old: Reservation | None, claims: dict[Pot, Claim], *, at: Instant) -> None:
         if self._served_by != self._books.entry:
             self._served, self._served_by = {}, self._books.entry
-        if old is not None and self._holds(old, at=at):
+        if old is not None and self._holds(old, at=at) and f"Reservation/{old.key}" not in self._drawn_now():
             self._served[old.run_key] = claims
+
+    def _drawn_now(self) -> set[str]:
+        """Those whose draws the present entry ended: until then nobody gave way for them."""
+        return self._books.drawn if self._books.drawn_by == self._books.entry else set()
 
     def _claim(self, one: Reservation, before: dict[Pot, Claim]) -> None:
         order, plan = (2 * one.turn, self._books.order_of(one.run_key)), one.plan
-        for pot, gpus in _takes(one).items():
-            starts = before[pot].starts if pot in before else ()
-            if not starts or starts[-1][1] != plan.start:
-                starts = (*starts, (self._books.fact, plan.start or 0))
+        for pot, gpus in takes(one).items():
+            old, fact = before.get(pot), self._books.fact
+            starts, sizes = (old.starts, old.sizes) if old else ((), ())
+            if not old or old.start != plan.start:
+                starts = (*starts, (fact, plan.start or 0))
+            if not old or old.gpus != gpus:
+                sizes = (*sizes, (fact, gpus))
             self._claims.setdefault(pot, {})[one.run_key] = Claim(
                 one.run_key, order, gpus,
                 start=plan.start or 0,
                 until=FOREVER if plan.until is None else plan.until,
-                fact=before[pot].fact if pot in before else self._books.fact,
+                written=fact,
+                fact=old.fact if old and gpus <= old.gpus else fact,
                 firm=one.confidence != "conservative" or pot[0] == "envelope",
                 active=one.state == "Active",
                 waits=one.state == "Active" or one.reason in HINDERED,
                 starts=starts,
+                sizes=sizes,
             )  # fmt: skip
 
-    def older_on(self, node: str, run: str, *, until: Instant | None) -> bool:
-        """Whether somebody who was promised a start before this run claims GPUs of a node, from before it is over."""
-        return self._is_older(self._claims.get(("node", node), {}).values(), run, until=until)
-
-    def was_older_on(self, node: str, run: str, *, until: Instant | None) -> bool:
-        """The same of claims that the last entry withdrew: it may have decided before it did that."""
-        gone = self._withdrawn if self._withdrawn_by == self._books.entry else {}
-        return self._is_older(gone.get(("node", node), ()), run, until=until)
-
-    def _is_older(self, claims: Iterable[Claim], run: str, *, until: Instant | None) -> bool:
-        rank, end = self._rank(run), FOREVER if until is None else until
-        return any(claim.order < rank and claim.start < end for claim in claims)
+    def older_on(self, node: str, run: str, *, until: Instant | None, fact: int) -> bool:
+        """Whether somebody who was promised a start before this run claimed GPUs of a node when a fact of the present
+        entry came, and from before that run is over; whatever has become of that since."""
+        pot, rank, end = ("node", node), self._rank(run), FOREVER if until is None else until
+        gone = self._withdrawn.get(pot, ()) if self._withdrawn_by == self._books.entry else ()
+        claims = (*self._claims.get(pot, {}).values(), *(claim for when, claim in gone if when > fact))
+        return any(one.written < fact and one.order < rank and one.start < end for one in claims)
 
     def starts(self, run: str) -> None:
         """An attempt of a run begins: by its promise, or behind all that were made."""
@@ -245,7 +206,7 @@ class ReservationWatch:
             holding = self._books.leases.get(lease.key)
             if holding is None or holding.ending or lease.reason not in ("Start", "Grow"):
                 continue
-            for pot in _pots_of(lease):
+            for pot in pots_of(lease):
                 if self._claims.get(pot):
                     groups.setdefault((pot, lease.run_key), []).append(holding)
         for (pot, run), new in sorted(groups.items(), key=lambda item: item[0]):
@@ -257,20 +218,25 @@ class ReservationWatch:
     def standing(self, *, now: Instant) -> Iterator[Violation]:
         for one in self._books.reservations.values():
             start = one.plan.start
-            if one.state == "Pending" and start is not None and start + LATE < now and not self._books.draws:
+            if one.state == "Pending" and start is not None and start + LATE < now and not self._is_hindered(one):
                 message = "was to start, and was neither activated nor moved"
                 yield _violation(one, message, at=now, expected=moment(start), found="Pending")
+
+    def _is_hindered(self, one: Reservation) -> bool:
+        """Whether a draw is waited for: its own, or somebody else's, and then its record says so."""
+        draws = self._books.draws
+        return bool(draws) and (one.reason in HINDERED or f"Reservation/{one.key}" in draws)
 
     # --- what opens -------------------------------------------------------------------------------------------
 
     def _opening(
         self, pot: Pot, run: str, new: list[Holding], claims: list[Claim], *, at: Instant
     ) -> Iterator[Violation]:
-        claims = [claim for claim in claims if claim.fact < new[0].fact]
+        claims = [stage for claim in claims if (stage := claim.stage_at(new[0].fact))]
         ahead = [claim for claim in claims if self._is_behind(pot, claim, new[0]) and not self._is_served(claim)]
         held = [one for one in self._held(pot) if one.lease.run_key == run or not self._came_after(one, run)]
         room = self._capacity(pot)
-        if not ahead or sum(claim.gpus for claim in ahead) + sum(_gpus(one) for one in held) <= room:
+        if not ahead or sum(claim.gpus for claim in ahead) + sum(gpus_of(one) for one in held) <= room:
             return
         ends = self._ends(held, now=at)
         firm = [claim.as_promised(new[0].fact) for claim in ahead if claim.firm]
@@ -280,7 +246,7 @@ class ReservationWatch:
             blamed = [one for one in new if one.lease.key in staying and ends[one.lease.key] > then]
             if blamed and found > room:
                 names = listed(sorted(one.lease.name for one in blamed))
-                message = f"has what it will need of {_named(pot)} at {moment(then)} taken by {names} of {run}"
+                message = f"has what it will need of {named(pot)} at {moment(then)} taken by {names} of {run}"
                 reservation = self._books.reservations[claim.run]
                 yield _violation(reservation, message, at=at, expected=room, found=found)
                 return
@@ -295,7 +261,9 @@ class ReservationWatch:
         for claim in (one for one in ahead if not one.firm and one.planned < self._books.entry):
             then = max(claim.start, at)
             late = {
-                one.lease.key: _gpus(one) for one in held if ends[one.lease.key] > then and self._is_late(one, claim)
+                one.lease.key: gpus_of(one)
+                for one in held
+                if ends[one.lease.key] > then and self._is_late(one, claim, since=claim.fact)
             }
             others = {one for one in ahead if one.is_on(then, now=at) and one.order <= claim.order}
             yield claim, sum(late.values()) + sum(one.gpus for one in others | {claim}), late
@@ -321,32 +289,43 @@ class ReservationWatch:
     def _delayed(self, delay: Delay, *, at: Instant) -> Iterator[Violation]:
         before, after = delay.before, delay.after
         life = self._books.run(before.run_key).life
-        if life.cut or after.plan.width not in (before.plan.width, 0) or self._lacks_money(before, at=at):
+        if life.cut or after.plan.width not in (before.plan.width, 0) or self._is_relabelled(before):
             return
-        if self._is_relabelled(before):
-            return
+        claims = delay.claims
+        made = after.state == "Active" and after.plan.start == at and self._are_leaving(claims, at=at)
+        if self._lacks_money(before, before.plan.segments, at=at):
+            if not takes(after) or self._lacks_money(before, after.plan.segments, at=at):
+                return
+            claims = self._paid_by(after, claims)
         culprits: set[str] = set()
         moved = FOREVER if after.plan.start is None else after.plan.start
-        for pot, claim in delay.claims.items():
+        for pot, claim in claims.items():
             then = max(claim.start, at)
             room, held = self._capacity(pot, then), self._held(pot)
             ends = self._ends(held, now=at)
             late = [
                 one
                 for one in held
-                if self._is_late(one, claim)
+                if self._is_late(one, claim, since=claim.since)
                 and not self._was_held(pot, one.lease.run_key, held)
                 and claim.start_at(self._held_since(one)) < moved
+                and not (made and one.fact > self._books.entry)
             ]
-            needs = self._needs(pot, claim, [one for one in held if one not in late], ends, then=then, at=at)
+            there = [one for one in held if one not in late]
+            needs = self._needs(pot, claim, there, ends, then=then, at=at)
             late = [one for one in late if ends[one.lease.key] > then]
             if max(needs.values()) > room or needs[then] + self._stuck(pot, claim, late, at=at) > room:
                 return
-            needed = needs[then] + sum(_gpus(one) for one in late)
-            stay = [one for one in held if one not in late and self._stays_on(one, by=then, at=at)]
-            for one in late:
-                excused = self._counted_on(stay, one) + self._moved_here(pot, claim, one, then=then, at=at)
-                culprits |= {one.lease.key} if needed - excused > room else set()
+            for stage in claim.stages():  # who came before it took more is in the way of what it had, or is not
+                mine = [one for one in late if claim.stage_at(self._entered(one)) == stage]
+                needs = self._needs(pot, stage, there, ends, then=then, at=at)
+                needed = needs[then] + sum(gpus_of(one) for one in mine)
+                stay = [one for one in there if self._stays_on(one, by=then, at=at)]
+                for one in mine if max(needs.values()) <= room else ():
+                    excused = self._counted_on(stay, one) + self._moved_here(pot, claim, one, then=then, at=at)
+                    excused += max(0, one.rooms[pot[0] != "node"] - room)
+                    culprits |= {one.lease.key} if needed - excused > room else set()
+                there += mine
         if culprits:
             message = "is delayed by work admitted after it"
             expected = f"a start at {moment(before.plan.start or 0)}"
@@ -356,15 +335,16 @@ class ReservationWatch:
         self, pot: Pot, claim: Claim, before: list[Holding], ends: Mapping[str, Instant], *, then: Instant, at: Instant
     ) -> dict[Instant, int]:
         """What an old claim would need of a pot, with those who came before it: where it was to start, and wherever an
-        earlier promise begins while it was to last. One that counts on cuts counts on none of those who came by an
-        earlier promise since; and what is held for somebody who is being started is held against everybody."""
-        claims = self._claims.get(pot, {}).values()
+        earlier promise begins while it was to last, counted from now if its start is past. One that counts on cuts
+        counts on none of those who came by an earlier promise since; and what is held for somebody who is being started
+        is held against everybody."""
+        claims = [one for one in self._claims.get(pot, {}).values() if one.run != claim.run]
         others = [one for one in claims if one.order < claim.order or self._is_held(one, at=at)]
         there = [one for one in before if claim.firm or self._came_since(one, claim)]
-        needs = {}
-        for instant in {then, *(one.start for one in others if then < one.start < claim.until)}:
+        needs, until = {}, claim.until if claim.until == FOREVER else claim.until + then - claim.start
+        for instant in {then, *(one.start for one in others if then < one.start < until)}:
             needs[instant] = claim.gpus + sum(one.gpus for one in others if one.is_on(instant, now=at))
-            needs[instant] += sum(_gpus(one) for one in there if ends[one.lease.key] > instant)
+            needs[instant] += sum(gpus_of(one) for one in there if ends[one.lease.key] > instant)
         return needs
 
     def _stuck(self, pot: Pot, claim: Claim, late: list[Holding], *, at: Instant) -> int:
@@ -374,11 +354,22 @@ class ReservationWatch:
         overstays, nor who starts now."""
         before, claims = self._books.entry, self._claims.get(pot, {}).values()
         leaving = (self._books.leases[key] for key in self._books.leaving) if claim.start <= at else ()
-        gone = [one for one in leaving if pot in _pots_of(one.lease) and one.asked < before]
+        gone = [one for one in leaving if pot in pots_of(one.lease) and one.asked < before]
         if not gone and not any(one.order > claim.order and self._is_held(one, at=at) for one in claims):
             return 0
         stay = (one for one in late if one.fact < before and (self._declared(one) or FOREVER) > at)
-        return sum(map(_gpus, (*gone, *stay)))
+        return sum(map(gpus_of, (*gone, *stay)))
+
+    def _are_leaving(self, claims: dict[Pot, Claim], *, at: Instant) -> bool:
+        """Whether a start that is due would have to wait where it was to be made: for those who were there before it,
+        and were asked to leave."""
+        leaving = [self._books.leases[key] for key in self._books.leaving]
+        return any(
+            claim.gpus + sum(map(gpus_of, gone)) > self._capacity(pot)
+            for pot, claim in claims.items()
+            if pot[0] == "node" and claim.start <= at
+            for gone in [[one for one in leaving if pot in pots_of(one.lease) and not self._came_since(one, claim)]]
+        )
 
     def _stays_on(self, one: Holding, *, by: Instant, at: Instant) -> bool:
         """Whether a lease was to end by an instant, and does not, by nobody's leave and past nobody: it overstays, or
@@ -390,14 +381,14 @@ class ReservationWatch:
 
     def _counted_on(self, stay: list[Holding], late: Holding) -> int:
         """GPUs that were still to be given back when somebody was let in, and were not."""
-        return sum(_gpus(one) for one in stay if (self._declared(one) or 0) > late.lease.start)
+        return sum(gpus_of(one) for one in stay if (self._declared(one) or 0) > late.lease.start)
 
     def _moved_here(self, pot: Pot, claim: Claim, late: Holding, *, then: Instant, at: Instant) -> int:
         """GPUs of earlier promises that were not planned there, or only for later, when somebody was let in: what they
         take since is their own doing."""
         came, claims = self._held_since(late), self._claims.get(pot, {}).values()
-        return sum(one.gpus for one in claims if one.order < claim.order and one.is_on(then, now=at)
-                   and (one.fact > came or one.start_at(came) > then))  # fmt: skip
+        return sum(one.gpus - (0 if one.start_at(came) > then else one.gpus_at(came))
+                   for one in claims if one.order < claim.order and one.is_on(then, now=at))  # fmt: skip
 
     def _is_held(self, claim: Claim, *, at: Instant) -> bool:
         return claim.active and self._holds(self._books.reservations[claim.run], at=at)
@@ -409,19 +400,22 @@ class ReservationWatch:
         return is_held and not self._is_drawn_for(one)
 
     def _is_drawn_for(self, one: Reservation) -> bool:
-        return f"Reservation/{one.key}" in self._books.draws
+        """Whether the draw of this very activation waits. One that was left over from before says nothing about what
+        was freed since."""
+        froze = self._books.draws.get(f"Reservation/{one.key}")
+        return froze is not None and froze.intent.activation == one.activation
 
     def _was_held(self, pot: Pot, run: str, held: list[Holding]) -> bool:
         """Whether all that a run has of a pot was held for it until it started, in this entry."""
         claim = self._served.get(run, {}).get(pot) if self._served_by == self._books.entry else None
-        return claim is not None and sum(_gpus(one) for one in held if one.lease.run_key == run) <= claim.gpus
+        return claim is not None and sum(gpus_of(one) for one in held if one.lease.run_key == run) <= claim.gpus
 
-    def _is_late(self, one: Holding, claim: Claim) -> bool:
-        """Whether a lease belongs to work that was admitted after the claim, by somebody who stands behind it."""
+    def _is_late(self, one: Holding, claim: Claim, *, since: int) -> bool:
+        """Whether a lease belongs to work that was admitted after a fact, by somebody who stands behind the claim."""
         run = one.lease.run_key
         if run == claim.run:
             return False
-        return self._came_since(one, claim) and (one.extra or self._rank(run) > claim.order)
+        return self._entered(one) > since and (one.extra or self._rank(run) > claim.order)
 
     def _came_since(self, one: Holding, claim: Claim) -> bool:
         return self._entered(one) > claim.fact
@@ -441,25 +435,43 @@ class ReservationWatch:
         places = {str(place_of(node, self._books.policy)) for node in nodes if node is not None}
         return not places <= set(one.plan.domains)
 
-    def _lacks_money(self, one: Reservation, *, at: Instant) -> bool:
-        """Whether hours or caps withhold what the plan counted on, or its run may not spend it any more."""
+    def _lacks_money(self, one: Reservation, segments: tuple[Segment, ...], *, at: Instant) -> bool:
+        """Whether hours or caps withhold this money from a plan, or its window closes before the run would be over, or
+        it may not spend it there any more. Whether yet other money would have paid is not seen from here, since that
+        takes cover."""
         start, until = one.plan.start or at, one.plan.until
         length = parse_duration(self._books.policy.lookahead) if until is None else until - start
         return not all(
-            self._limits.could_pay(_payer(segment), gpus=segment.gpus, length=length, at=at)
-            and self._may_spend(one.run_key, segment)
-            for segment in one.plan.segments
+            self._limits.could_pay(payer_of(segment), gpus=segment.gpus, length=length, at=at)
+            and self._may_spend(one, segment, at=at)
+            for segment in segments
         )
 
-    def _may_spend(self, key: str, segment: Segment) -> bool:
-        """Whether a run is still related so to whom was to pay for it: a Budget that is edited or deleted takes the
-        family ties and the ACLs along that it declared."""
-        run, budget = self._books.run(key).run, self._books.budgets.get(segment.budget)
+    def _paid_by(self, after: Reservation, claims: dict[Pot, Claim]) -> dict[Pot, Claim]:
+        """An old plan's claims, on the money of the new one: behind all who have claims on that, and nobody is late."""
+        some, fact = next(iter(claims.values())), self._books.fact
+        last = (FOREVER, some.order[1])
+        paid = {pot: some._replace(order=last, gpus=gpus, fact=fact, sizes=((fact, gpus),), firm=True)
+                for pot, gpus in takes(after).items() if pot[0] == "envelope"}  # fmt: skip
+        return {pot: claim for pot, claim in claims.items() if pot[0] == "node"} | paid
+
+    def _may_spend(self, one: Reservation, segment: Segment, *, at: Instant) -> bool:
+        """Whether a run is still related so to whom was to pay for it, there and for as long as it is to last: a Budget
+        that is edited or deleted takes the places, the family ties and the ACLs along that it declared."""
+        run, budget = self._books.run(one.run_key).run, self._books.budgets.get(segment.budget)
         envelopes = () if budget is None else budget.spec.envelopes
-        found = next((one for one in envelopes if one.name == segment.envelope), None)
+        found = next((some for some in envelopes if some.name == segment.envelope), None)
         if run is None or budget is None or found is None:
             return False
-        return not any(relation(self._books, found, run, payer=budget.spec.owner, funding=segment.funding))
+        start, end = one.plan.start or at, window_of(found)[1]
+        late = 0 if one.reason == "EndsLate" else max(0, at - start)
+        if end is not None and one.plan.until is not None and one.plan.until + late > end:
+            return False
+        nodes = ((self._books.node(share.node), share.gpus) for share in one.plan.shares)
+        here = sum(gpus for node, gpus in nodes if node and selected(found.selector, node, self._books.policy))
+        return here >= segment.gpus and not any(
+            relation(self._books, found, run, payer=budget.spec.owner, funding=segment.funding)
+        )
 
     # --- pots -------------------------------------------------------------------------------------------------
 
@@ -472,9 +484,10 @@ class ReservationWatch:
         budget = self._books.budgets.get(pot[1])
         for envelope in budget.spec.envelopes if budget else ():
             if envelope.name == pot[2]:
-                end = window_of(envelope)[1]
-                is_over = then is not None and end is not None and then >= end
-                return 0 if is_over else envelope.concurrency
+                start, end = window_of(envelope)
+                start = None if envelope.pre_activation.allow_admission else start
+                closed = then is not None and not (start or 0) <= then < (FOREVER if end is None else end)
+                return 0 if closed else envelope.concurrency
         return 0
 
     def _held(self, pot: Pot) -> list[Holding]:
@@ -510,8 +523,8 @@ class ReservationWatch:
 
 def _crowded(claims: list[Claim], held: list[Holding], ends: Mapping[str, Instant], *, at: Instant) -> Iterator[Crowd]:
     """At the start of each claim, the GPUs that are held or claimed then. One sweep over what comes and goes."""
-    going = sorted([(ends[one.lease.key], _gpus(one)) for one in held] + [(one.until, one.gpus) for one in claims])
-    total, gone = sum(_gpus(one) for one in held), 0
+    going = sorted([(ends[one.lease.key], gpus_of(one)) for one in held] + [(one.until, one.gpus) for one in claims])
+    total, gone = sum(gpus_of(one) for one in held), 0
     coming = sorted(claims, key=lambda claim: (max(claim.start, at), claim.order))
     for then, group in groupby(coming, key=lambda claim: max(claim.start, at)):
         starting = list(group)
@@ -543,38 +556,6 @@ def _is_delayed(old: Reservation, new: Reservation) -> bool:
         return False
     late = LATE if new.state == "Active" else 0
     return new.state == "Blocked" or new.plan.start is None or new.plan.start > old.plan.start + late
-
-
-def _takes(one: Reservation) -> dict[Pot, int]:
-    """What a reservation claims of each pot; only Pending and Active ones claim anything."""
-    found: dict[Pot, int] = {}
-    if one.state not in CLAIMING or one.plan.start is None:
-        return found
-    for share in one.plan.shares:
-        found["node", share.node] = found.get(("node", share.node), 0) + share.gpus
-    for segment in one.plan.segments:
-        pot = ("envelope", *_payer(segment))
-        found[pot] = found.get(pot, 0) + segment.gpus
-    return found
-
-
-def _pots_of(lease: Lease) -> Iterator[Pot]:
-    """What sits on a spare takes from no node."""
-    if lease.role != "Borrowed":
-        yield "node", lease.node
-    yield "envelope", lease.budget, lease.envelope
-
-
-def _payer(segment: Segment) -> EnvelopeKey:
-    return segment.budget, segment.envelope
-
-
-def _gpus(one: Holding) -> int:
-    return len(one.lease.gpus)
-
-
-def _named(pot: Pot) -> str:
-    return pot[1] if pot[0] == "node" else f"{pot[1]}/{pot[2]}"
 
 
 def _violation(one: Reservation, message: str, *, at: Instant, expected: Value, found: object) -> Violation:

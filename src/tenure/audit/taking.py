@@ -89,10 +89,21 @@ class Taker:
     def take(self, fact: Fact, touched: Touched) -> list[Violation]:
         books, at = self._books, touched.at
         books.fact += 1
-        unreadable = list(checks_facts.unreadable(fact, at=at))
-        if unreadable:
-            return unreadable
-        match fact:
+        if isinstance(fact, checks_facts.DATED):
+            unreadable = list(checks_facts.unreadable(fact, at=at))
+            if unreadable:
+                return unreadable
+        match fact:  # the most frequent first
+            case Noted():
+                pass
+            case Moved():
+                self._turn(f"{fact.namespace}/{fact.run}", touched)
+                books.move(f"{fact.namespace}/{fact.run}", fact.life, at=at)
+            case Decided():
+                self._turn(f"{fact.namespace}/{fact.run}", touched)
+                touched.decisions.append(fact)
+            case Reserved():
+                return self._waiting.reserve(fact.reservation, touched.delays, at=at)
             case PutBudget():
                 return list(self._edit(fact.object.metadata.name, fact.object, at=at))
             case PutRun():
@@ -117,25 +128,15 @@ class Taker:
                 return self._see(fact, touched)
             case Cleared():
                 self._clear(fact, touched)
-            case Moved():
-                self._turn(f"{fact.namespace}/{fact.run}", touched)
-                books.move(f"{fact.namespace}/{fact.run}", fact.life, at=at)
-            case Decided():
-                self._turn(f"{fact.namespace}/{fact.run}", touched)
-                touched.decisions.append(fact)
             case Warned():
                 books.notice(fact.budget, fact.cap or fact.envelope, fact.mark, at=at)
                 return list(checks_facts.notice(books, fact, at=at))
-            case Reserved():
-                return self._waiting.reserve(fact.reservation, touched.delays, at=at)
             case Published():
                 self._cuts.publish(fact)
             case Froze():
                 return list(self._cuts.freeze(fact, touched.acts, at=at))
             case Resolved():
                 return list(self._cuts.resolve(fact, touched.acts, at=at))
-            case Noted():
-                pass
         return []
 
     # --- objects --------------------------------------------------------------------------------------------

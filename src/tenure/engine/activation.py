@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from tenure.draw import ReservationRef, Result
-from tenure.engine import cuts, promise, resolver
+from tenure.engine import cuts, promise, resolver, shortage
 from tenure.engine.books import FundKey
 from tenure.engine.cuts import Proposal, Scope, Trial
 from tenure.engine.forecast import Search, slice_of, world_at
@@ -26,9 +26,9 @@ from tenure.engine.future import Future
 from tenure.engine.horizon import Place
 from tenure.engine.odds import decimal
 from tenure.engine.pack import unplaced
-from tenure.engine.plan import Plan, World, make_plan, place_of
+from tenure.engine.plan import Plan, World, find_plan, place_of
 from tenure.engine.reasons import because
-from tenure.engine.rows import is_held
+from tenure.engine.rows import is_drawn_for, is_held
 from tenure.engine.state import GRACE, RunRow, State
 from tenure.engine.topology import Location
 from tenure.engine.turn import Turn
@@ -110,8 +110,7 @@ class Target:
 
     def plan(self, trial: Trial | None = None) -> Plan | None:
         with self.state.horizon.unpaid(trial.gone if trial else ()):  # who is overdue gives its money back as well
-            plan = make_plan(self._world(trial), self.row.demand, now=self.at)
-        return plan if isinstance(plan, Plan) else None
+            return find_plan(self._world(trial), self.row.demand, now=self.at)
 
     def _world(self, trial: Trial | None) -> World:
         """The world of a trial is made once, and then follows what the trial lays out and takes back."""
@@ -139,7 +138,7 @@ class Target:
 
 
 def promise_cuts(
-    turn: Turn, row: RunRow, reason: Reason, *, paid: Instant, before: Instant = FOREVER
+    turn: Turn, row: RunRow, reason: Reason, search: Search, *, paid: Instant, before: Instant = FOREVER
 ) -> bool:  # fmt: skip
     """Promise a start after the notice that others get before cuts; False if none would help, or this run may not ask
     for any. Once promised it does not recede.
@@ -149,8 +148,9 @@ def promise_cuts(
     """
     old = promise.of(turn, row)
     stands = old if old is not None and (old.confidence, old.state) == ("conservative", "Pending") else None
-    for start in () if not may_cut(row) else _starts(turn, row, stands, paid=paid):
-        way = cheapest(turn.state, row, stands, now=turn.now, start=start) if start < before else None
+    for start in () if not may_cut(row) else _starts(turn, row, stands, search, paid=paid):
+        way = None if start >= before else cheapest(turn.state, row, stands, now=turn.now, start=start, search=search,
+                                                    paid=stands.plan if stands else None)  # fmt: skip
         if way is not None and stands is None and not (way.proposal.cuts or way.proposal.tokens):
             return False  # nobody has to give way for it: a projection, however far ahead
         if way is not None:
@@ -163,14 +163,18 @@ def promise_cuts(
     return False
 
 
-def _starts(turn: Turn, row: RunRow, stands: Reservation | None, *, paid: Instant) -> list[Instant]:
-    """Instants to try: what was promised, the end of the notice, and those after it at which something comes free."""
+def _starts(
+    turn: Turn, row: RunRow, stands: Reservation | None, search: Search, *, paid: Instant
+) -> Iterator[Instant]:  # fmt: skip
+    """Instants to try: what was promised, the end of the notice, and those after it at which something comes free;
+    these are looked for only if nothing else would do."""
     soonest = max(paid, turn.now + _lead(turn))
     promised = None if stands is None else stands.plan.start
     starts = [promised] if promised is not None and max(paid, turn.now + 1) <= promised < soonest else []
     if promised is not None and promised <= turn.now:  # the notice was given; who is to give way must have run for it
         starts += [at for at in _ripe(turn, row) if max(paid, turn.now + 1) <= at < soonest]
-    return [*starts, soonest, *Search(turn.state, row.demand, now=turn.now).rises(soonest, STARTS_MAX)]
+    yield from (*starts, soonest)
+    yield from search.rises(soonest, STARTS_MAX)
 
 
 def _ripe(turn: Turn, row: RunRow) -> list[Instant]:
@@ -181,7 +185,8 @@ def _ripe(turn: Turn, row: RunRow) -> list[Instant]:
 
 
 def cheapest(
-    state: State, row: RunRow, old: Reservation | None, *, now: Instant, start: Instant, paid: Slice | None = None
+    state: State, row: RunRow, old: Reservation | None, *, now: Instant, start: Instant, paid: Slice | None = None,
+    search: Search | None = None,
 ) -> Way | None:  # fmt: skip
     """The slice that the resolver would free most cheaply: one domain, or as many as it takes.
 
@@ -196,7 +201,7 @@ def cheapest(
         found = way(parse_domains(old.plan.domains))
         if found is not None:
             return found
-    search = Search(state, row.demand, now=now)
+    search = Search(state, row.demand, now=now) if search is None else search
     ways = [found for one in _targets(state, row, search, now=now, start=start)
             if (found := way(frozenset((one,)))) is not None]  # fmt: skip
     if not ways and row.demand.spread and search.shape.groups > 1:
@@ -214,12 +219,14 @@ def _targets(
     """
     places = [place for some in search.places.values() for place in some]
     places = [place for place in places if search.pays(place.location, start)] if alone else places
-    lack = {}
-    for place in places:
-        fabrics = _roomiest(state, row, place, TARGETS_MAX // len(places) + 1) if alone else sorted(place.rows)
-        for fabric in fabrics:
-            domain = (place.location, fabric)
-            lack[domain] = Target(state, row, frozenset((domain,)), now=now, at=start).deficit()
+    domains = [
+        (place.location, fabric)
+        for place in places
+        for fabric in (_roomiest(state, row, place, TARGETS_MAX // len(places) + 1) if alone else sorted(place.rows))
+    ]
+    if len(domains) < 2:
+        return domains
+    lack = {one: Target(state, row, frozenset((one,)), now=now, at=start).deficit() for one in domains}
     return sorted(lack, key=lambda domain: (lack[domain], domain))
 
 
@@ -305,6 +312,21 @@ def _ends_late(turn: Turn, one: Reservation) -> Lease | None:
     return None
 
 
+def awaits_draw(turn: Turn, row: RunRow, one: Reservation) -> bool:
+    """The start has come, and somebody is in the slice, or on its money, whose own money has run out: who goes is being
+    drawn, and that is waited for."""
+    state, hindered = turn.state, resolver.hindrance(turn.state, f"Reservation/{one.key}")
+    rows = [state.topology.rows.get(share.node) for share in one.plan.shares]
+    if hindered is None or not state.draws or not all(node is not None and node.open for node in rows):
+        return False  # nobody draws, or it would not help
+    there = (lease for share in one.plan.shares for lease in state.leases_on(share.node))
+    paid = (state.leases[key] for fund in sorted(_payers(state, one.plan)) for key in state.books.funds[fund].leases)
+    if not any(shortage.is_unpaid(state, lease, now=turn.now) for lease in chain(there, paid)):
+        return False
+    promise.hinder(turn, row, hindered)
+    return True
+
+
 def resolve(turn: Turn, row: RunRow, one: Reservation) -> bool:
     """The start has come, and there is no room: make it. False if that cannot be, or is not for this run to ask."""
     domains = parse_domains(one.plan.domains)
@@ -360,8 +382,8 @@ def drawn(turn: Turn, froze: Froze, result: Result) -> None:
     state, ref = turn.state, froze.intent.reservation
     named = (one for one in state.reservations.values() if (one.namespace, one.name) == (ref.namespace, ref.name))
     one = next(named, None)
-    if one is None or one.state != "Active":
-        return  # its run is gone: the draw is spent, and nobody gives way
+    if one is None or one.state != "Active" or one.activation != froze.intent.activation:
+        return  # its run is gone, or was planned anew: the draw is spent, and nobody gives way
     row = state.runs[one.run_key]
     with only_earlier(state, row, behind=one.plan):
         target = Target(state, row, parse_domains(one.plan.domains), now=turn.now, at=turn.now, paid=one.plan)
@@ -393,16 +415,27 @@ def _lead(turn: Turn) -> Micros:
     return max(SECOND, parse_duration(turn.state.policy.activation_lead))
 
 
-def is_awaited(state: State, one: Reservation) -> bool:
-    """Whether an Active reservation still waits for its draw, or for those who gave way to leave."""
-    if f"Reservation/{one.key}" in state.draws:
-        return True
+def is_awaited(turn: Turn, one: Reservation) -> bool:
+    """Whether an Active reservation still waits for its draw, or for those who gave way to leave. A draw that
+    was frozen by an earlier entry is waited for as long as it could make room."""
+    state, subject = turn.state, f"Reservation/{one.key}"
+    if is_drawn_for(one, state.draws):
+        frozen_now = any(isinstance(fact, Froze) and fact.subject == subject for fact in turn.facts)
+        return frozen_now or _would_help(turn, one)
     flavor, domains = state.runs[one.run_key].demand.flavor, parse_domains(one.plan.domains)
     if any(lease.key in state.ending for node in _nodes(state, flavor, domains) for lease in state.leases_on(node)):
         return True
     payers = _payers(state, one.plan)  # who overstayed elsewhere gave way as well, for its money
     gone = (state.leases[key] for key, reason in state.ending.items() if reason == "Overstay")
     return any((lease.budget, lease.envelope) in payers for lease in gone)
+
+
+def _would_help(turn: Turn, one: Reservation) -> bool:
+    """Whether a draw could still make room for an Active reservation."""
+    state, row, domains = turn.state, turn.state.runs[one.run_key], parse_domains(one.plan.domains)
+    with only_earlier(state, row, behind=one.plan):
+        target = Target(state, row, domains, now=turn.now, at=turn.now, paid=one.plan)
+        return target.way(lead=_lead(turn)) is not None
 
 
 # --- places ---------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ lets that owner's waiting runs start on it.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 
@@ -27,7 +28,7 @@ from tenure.engine.future import Future
 from tenure.engine.horizon import Claim
 from tenure.engine.life import move, start
 from tenure.engine.news import EVERYBODY, QueueKey, is_late
-from tenure.engine.plan import Plan, make_plan
+from tenure.engine.plan import Plan, find_plan
 from tenure.engine.reasons import is_money
 from tenure.engine.rows import is_held
 from tenure.engine.standing import Fleetwide
@@ -84,8 +85,19 @@ class _Pass:
         """Of runs that were looked at: what they were promised before."""
 
     def over_all(self) -> None:
+        self._start_due()
         if self._sweep([], EVERYBODY):
             self.state.news.settled(self.flavor)
+
+    def _start_due(self) -> None:
+        """First start those whose time has come, where they were promised to, in the order of the promises: with what
+        is there by now others may pay for them than was planned, and who has no promise is to find that taken."""
+        state, now = self.state, self.turn.now
+        promised = ((key, state.reservations.get(key)) for key in state.news.starting(self.flavor, before=now + 1))
+        rows = [state.runs[key] for key, one in promised if one is not None and _due(one, now)]
+        for row in sorted(filter(self._waits, rows), key=state.rank):
+            if not self._starts_as_planned(row):
+                return
 
     def over(self, rows: list[RunRow]) -> None:
         """Some runs changed. Those that start where they were promised to leave all others as they are; so does one
@@ -248,8 +260,8 @@ class _Pass:
         """Whether the run fits its nodes then, in the same domains and paid by the same, and each has its share."""
         shares, lasts = {share.node: share.gpus for share in one.plan.shares}, row.demand.duration
         world = world_at(self.state, now=self.turn.now, at=start, length=lasts, nodes=shares.keys())
-        plan = make_plan(world, row.demand, now=start)
-        if not isinstance(plan, Plan):
+        plan = find_plan(world, row.demand, now=start)
+        if plan is None:
             return False
         again, rows, low = slice_of(plan, at=start, duration=lasts), self.state.topology.rows, self.state.horizon.low
         if (again.width, again.domains, again.segments) != (one.plan.width, one.plan.domains, one.plan.segments):
@@ -304,8 +316,8 @@ class _Pass:
         nodes = {share.node for share in one.plan.shares}
         now = self.turn.now
         world = world_at(self.state, now=now, at=now, length=row.demand.duration, nodes=nodes)
-        plan = make_plan(world, row.demand, now=now)
-        return plan if isinstance(plan, Plan) and plan.shape.active >= one.plan.width else None
+        plan = find_plan(world, row.demand, now=now)
+        return plan if plan is not None and plan.shape.active >= one.plan.width else None
 
     def _owners_first(self, row: RunRow, plan: Plan, *, later: bool = False) -> bool:
         """Let the owners of other people's money in this plan start (or plan) their own waiting runs on it; True if
@@ -370,12 +382,14 @@ class _Pass:
             if one is not None:
                 promise.block(turn, row, reason, short=Search(self.state, row.demand, now=now).short(now))
             return
-        if one is not None and one.state == "Active" and activation.is_awaited(self.state, one):
+        if one is not None and one.state == "Active" and activation.is_awaited(turn, one):
             self.state.claim(one)  # what gives way to it has not left yet
             return
         search = Search(self.state, row.demand, now=now)
         due = one is not None and one.state == "Pending" and _due(one, now)  # who was Active gives notice once more
         if one is not None and due and self._fundable(search) and activation.fall_due(turn, row, one):
+            return
+        if one is not None and due and activation.awaits_draw(turn, row, one):
             return
         paid, found = self._earliest(row, search, one)
         while found is not None and self._owners_first(row, found.plan, later=True):
@@ -385,10 +399,14 @@ class _Pass:
             self._lacks_money(row, reason, short=search.short(now))
             return
         stands = one is not None and one.state == "Pending" and one.confidence == "conservative"
-        if found is not None and stands and activation.promise_cuts(turn, row, reason, paid=paid, before=found.at):
+        if (
+            found is not None
+            and stands
+            and activation.promise_cuts(turn, row, reason, search, paid=paid, before=found.at)
+        ):
             return  # what was promised on cuts is not put off because something else would do, later
         if found is None:
-            if activation.promise_cuts(turn, row, reason, paid=paid):
+            if activation.promise_cuts(turn, row, reason, search, paid=paid):
                 return
             _, found = self._earliest(row, search, one, patient=True)
         if found is None and search.short(paid):
@@ -525,10 +543,12 @@ class _Later:
         if self._laid < len(self._rows) and self._rows[self._laid][1] == row.key:
             self._laid += 1
         elif row.key in self._state.horizon.claims and self._is_new(row):
-            self._rows.append((self._state.rank(row), row.key))
+            one = (self._state.rank(row), row.key)
+            place = bisect_left(self._rows, one)  # the last, unless it was being started: then it has its old rank
+            self._rows.insert(place, one)
             if self._known is not None:
                 self._known.add(row.key)
-            if self._laid == len(self._rows) - 1:
+            if place <= self._laid:
                 self._laid += 1
             else:
                 self._state.horizon.retract(row.key)
@@ -542,6 +562,7 @@ class _Later:
         for _, key in self._rows[self._laid :]:
             self._claim(key)
         self._laid = len(self._rows)
+        self._all = list  # nobody asks any more; and whoever would have answered is not held on to
 
     def _claim(self, key: str) -> None:
         one, state = self._state.reservations.get(key), self._state

@@ -7,13 +7,49 @@ the one it is a copy of, at the same steps, and has the same to say about them.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from heapq import heappop, heappush
+from typing import Generic, TypeVar
 
 from tenure.engine.books import Fund, FundKey, Limit
 from tenure.units import FOREVER, Instant
 
 Timer = tuple[Instant, str, str]
 """(when, what, which)"""
+Thing = TypeVar("Thing", bound=Hashable)
+
+
+class Timers(Generic[Thing]):
+    """One instant for each of some things; what was replaced is thrown away before it is more than what counts."""
+
+    def __init__(self) -> None:
+        self._at: dict[Thing, Instant] = {}
+        self._heap: list[tuple[Instant, Thing]] = []
+
+    def set(self, at: Instant, thing: Thing) -> None:
+        """Set the one timer of this thing; a later call replaces it."""
+        if at >= FOREVER:
+            self._at.pop(thing, None)
+        elif self._at.get(thing) != at:
+            self._at[thing] = at
+            heappush(self._heap, (at, thing))
+            if len(self._heap) > 2 * len(self._at) + 64:
+                self._heap = sorted((at, thing) for thing, at in self._at.items())
+
+    def due(self, now: Instant) -> list[tuple[Instant, Thing]]:
+        """Timers up to ``now``, in their order; each is returned once."""
+        out = []
+        while (at := self.next()) is not None and at <= now:
+            timer = heappop(self._heap)
+            del self._at[timer[1]]
+            out.append(timer)
+        return out
+
+    def next(self) -> Instant | None:
+        heap = self._heap
+        while heap and self._at.get(heap[0][1]) != heap[0][0]:
+            heappop(heap)
+        return heap[0][0] if heap else None
 
 
 class Agenda:
@@ -33,8 +69,9 @@ class Agenda:
         """Envelopes that may have something to announce. What was announced is a fact: to look again does no harm."""
         self.short: set[Limit] = set()
         """Envelopes and caps that pay for more than they may, and whose time to resolve that has come."""
-        self._at: dict[tuple[str, str], Instant] = {}
-        self._heap: list[Timer] = []
+        self.put_off: set[str] = set()
+        """Flavors in which nobody is let in before the next step: some of their money is short, and that was news."""
+        self._timers: Timers[tuple[str, str]] = Timers()
 
     @property
     def pending(self) -> bool:
@@ -51,25 +88,11 @@ class Agenda:
 
     def wake(self, at: Instant, what: str, which: str) -> None:
         """Set the one timer of this thing; a later call replaces it."""
-        if at >= FOREVER:
-            self._at.pop((what, which), None)
-        elif self._at.get((what, which)) != at:
-            self._at[what, which] = at
-            heappush(self._heap, (at, what, which))
-            if len(self._heap) > 2 * len(self._at) + 64:
-                self._heap = sorted((at, *key) for key, at in self._at.items())
+        self._timers.set(at, (what, which))
 
     def due(self, now: Instant) -> list[Timer]:
         """Timers up to ``now``, in their order; each is returned once."""
-        out = []
-        while (at := self.next()) is not None and at <= now:
-            timer = heappop(self._heap)
-            del self._at[timer[1], timer[2]]
-            out.append(timer)
-        return out
+        return [(at, *thing) for at, thing in self._timers.due(now)]
 
     def next(self) -> Instant | None:
-        heap = self._heap
-        while heap and self._at.get((heap[0][1], heap[0][2])) != heap[0][0]:
-            heappop(heap)
-        return heap[0][0] if heap else None
+        return self._timers.next()

@@ -258,6 +258,8 @@ class Books:
         """What was spent in windows that are no longer in force: total, lent, spare, and the notices that went out."""
         self.crossed: dict[tuple[Limit, Crossing], Instant] = {}
         """Since when an envelope or a cap has been above its limit; it counts for as long as it is."""
+        self.announced: set[Limit] = set()
+        """Envelopes and caps of which something was said in the entry that is being made, or folded."""
 
     # -- facts --
 
@@ -345,6 +347,8 @@ class Books:
         else:
             one = self.funds[fact.budget, fact.envelope]
             one.warned.add(fact.mark)
+        if one is not None and fact.mark != "custodian":
+            self.announced.add(one.loans.limit if isinstance(one, Fund) and fact.mark == "lending" else one.limit)
         if one is not None and fact.mark == "exhausted":
             since = max(fund.since for fund in one.funds)
             self.crossed.setdefault((one.limit, "hours"), min(at, max(one.exhausts(), since)))

@@ -74,7 +74,7 @@ def _steps(family: Family, demand: Demand, tier: int) -> Iterator[Step]:
 
 def _ordered(books: Books, step: Step, flavor: str) -> list[Fund]:
     funds = [fund for owner in step.owners for fund in books.of_owner(owner, flavor)]
-    return sorted(funds, key=lambda fund: (fund.end, fund.key))
+    return sorted(funds, key=lambda fund: (fund.end, fund.key)) if len(funds) > 1 else funds
 
 
 def _candidate(fund: Fund, step: Step, demand: Demand, *, now: Instant) -> Candidate:
@@ -132,7 +132,14 @@ class Purse:
         self._lent: dict[FundKey, int] = {}
 
     def room(self, candidate: Candidate) -> int:
-        return 0 if candidate.bar and self._busy else max(0, min(room for _, room in self._limits(candidate)))
+        if candidate.bar and self._busy:
+            return 0
+        least = UNLIMITED
+        for _, room in self._limits(candidate):
+            if room <= 0:
+                return 0
+            least = min(least, room)
+        return least
 
     def payable(self, payers: Iterable[Candidate], gpus: int) -> int:
         """How many of so many GPUs these could pay for together; nothing is taken."""

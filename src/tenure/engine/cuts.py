@@ -329,7 +329,7 @@ def resolve(
             return Proposal(tuple(trial.cuts))
         count, pool = len(trial.cuts), tokens(trial, now=now, lead=lead, today=today)
         largest = sorted(pool, key=lambda token: (-token.gpus, token.owner, token.id))
-        if not _first(trial, (trial.whole(token.id) for token in largest), enough):
+        if not _first(trial, (trial.whole(token.id) for token in largest), enough, known_short=True):
             return None
         return Proposal(tuple(trial.cuts[:count]), pool, tuple(trial.cuts[count:]))
 
@@ -363,7 +363,7 @@ def outcome(
         if _first(trial, steps(state, scope, now=now), enough):
             return tuple(trial.cuts)
         pool = {token.id for token in tokens(trial, now=now, lead=lead)}
-        if _first(trial, (trial.whole(name) for name in order if name in pool), enough):
+        if _first(trial, (trial.whole(name) for name in order if name in pool), enough, known_short=True):
             return tuple(trial.cuts)
     return None
 
@@ -404,10 +404,11 @@ def chances(
         return exact or estimated_odds(proposal.tokens, victims, seed=seed, samples=samples)
 
 
-def _first(trial: Trial, source: Iterator[Cut], enough: Enough) -> bool:
-    """Lay out cuts from the source up to the first point where it is enough; all of them if it never is."""
+def _first(trial: Trial, source: Iterator[Cut], enough: Enough, *, known_short: bool = False) -> bool:
+    """Lay out cuts from the source up to the first point where it is enough; all of them if it never is.
+    ``known_short``: what is laid out by now is not enough, as somebody asked before."""
     short, size = trial.position, 1
-    if enough(trial):
+    if not known_short and enough(trial):
         return True
     while True:
         more = list(islice(source, size))

@@ -7,7 +7,7 @@ set.
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tenure.api.run import Run
 from tenure.units import Micros, parse_duration
@@ -38,7 +38,14 @@ class Shape(Struct, frozen=True):
     @property
     def gpus(self) -> int:
         """All that is charged: active and spare."""
-        return self.active + self.spares * self.groups
+        return self.unit * self.full + self.tail + self.spares * (self.full + (1 if self.tail else 0))
+
+    def affordable(self, money: int) -> Shape | None:
+        """The part that so many GPUs pay for: whole groups, the smaller last one only if all others are in."""
+        each = self.unit + self.spares
+        full = min(self.full, money // each)
+        tail = self.tail if full == self.full and money - full * each >= self.tail + self.spares else 0
+        return structs.replace(self, full=full, tail=tail) if full or tail else None
 
     def describe(self) -> str:
         pods = f" in pods of {self.pod}" if self.pod > 1 else ""

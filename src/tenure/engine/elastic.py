@@ -6,7 +6,7 @@ borrowed money pays for first, then the highest index. Group indexes and ranks a
 
 Whether money suffices for what is left of a declared duration depends on the clock. So that it does not depend on who
 looks when, what is left is measured from the last whole interval, and a run that was refused is looked at again at the
-next.
+next. So is a run whose declared end has come in between: nothing is left of what it was let past others for.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def put_down(state: State, rows: Iterable[RunRow], *, now: Instant) -> None:
 
 def grow(turn: Turn, rows: Iterable[RunRow]) -> None:
     """Let each of these runs take one step, if it wants one, may take it now, and it fits."""
-    for row in rows:
+    for row in (one for one in rows if not ended_since(turn, one)):
         if _wants_more(turn.state, row) and _last(turn.state, row, now=turn.now) != row.life.grown:
             _step(turn, row)
 
@@ -127,6 +127,11 @@ def left_to_pay(turn: Turn, row: RunRow) -> Micros | None:
     """How long the run was to take still, at the last whole interval; None if it did not say, or was past it."""
     last = _last(turn.state, row, now=turn.now)
     return None if row.life.until is None or row.life.until <= last else row.life.until - last
+
+
+def ended_since(turn: Turn, row: RunRow) -> bool:
+    """Whether the end that the run declared has come since the last whole interval."""
+    return _last(turn.state, row, now=turn.now) < (row.life.until or 0) <= turn.now
 
 
 def _last(state: State, row: RunRow, *, now: Instant) -> Instant:

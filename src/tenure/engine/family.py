@@ -64,8 +64,14 @@ class Family:
             if level:
                 yield level
 
+    def has_kin(self, owner: str) -> bool:
+        """Whether it is anybody's child: who is not has neither parents nor siblings, and no ancestors or cousins."""
+        return owner in self._parents
+
     def kin(self, owner: str) -> Iterator[Step]:
         """Tier 2; the owner and these serve tier 3 at other locations."""
+        if not self.has_kin(owner):
+            return
         yield Step(2, "sibling", _sorted(self.siblings(owner)))
         yield Step(2, "parent", _sorted(self.parents(owner) - {owner}))
 
@@ -74,6 +80,8 @@ class Family:
         listed = dict.fromkeys(sponsors)
         for sponsor in listed:
             yield Step(4, "sponsor", (sponsor,))
+        if not self.has_kin(owner):
+            return
         for level in self.ancestors(owner):
             yield Step(5, "ancestor", _sorted(level - set(listed)))
         yield Step(6, "cousin", _sorted(self.cousins(owner) - set(listed)))

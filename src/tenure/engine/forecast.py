@@ -22,7 +22,7 @@ from tenure.engine.demand import Demand
 from tenure.engine.future import Ahead, Future
 from tenure.engine.horizon import Place
 from tenure.engine.levels import Profile
-from tenure.engine.plan import NOTHING, Holding, Plan, World, fund_place, make_plan, place_of
+from tenure.engine.plan import NOTHING, Holding, Plan, World, find_plan, fund_place, make_plan, place_of
 from tenure.engine.rank import Size
 from tenure.engine.rooms import INSTANT, Sums, View, window_of
 from tenure.engine.state import State
@@ -167,6 +167,7 @@ class Search:
         self.shape = demand.shape(demand.widths[-1])
         self.length = demand.duration
         self.horizon = state.look_ahead(now)
+        self._walks: dict[Instant, list[Candidate]] = {}
         _, _, self.finer = place_of(demand.selector, state.policy)
         self.places = self._places()
         all_places = [place for places in self.places.values() for place in places]
@@ -246,11 +247,10 @@ class Search:
             ahead = Ahead(self.horizon, now=now, at=now, length=self.length)
             lookahead = parse_duration(self.state.policy.lookahead)
             world = World(self.state.books, self.state.family, topology, lookahead, ahead)
-            plan = make_plan(world, self.demand, now=now, has=self.has)
+            return find_plan(world, self.demand, now=now, has=self.has)
         finally:
             for name, gpus in aside.items():
                 topology.tentative(name, -gpus)
-        return plan if isinstance(plan, Plan) else None
 
     def _end(self, at: Instant) -> Instant | None:
         return None if self.length is None else at + self.length
@@ -303,8 +303,7 @@ class Search:
         self, at: Instant, domains: Collection[tuple[Location, str]] | None = None, nodes: Collection[str] | None = None
     ) -> Plan | None:
         world = world_at(self.state, now=self.now, at=at, length=self.length, domains=domains, nodes=nodes)
-        plan = make_plan(world, self.demand, now=at, has=self.has)
-        return plan if isinstance(plan, Plan) else None
+        return find_plan(world, self.demand, now=at, has=self.has)
 
     def _rooms(self, at: Instant) -> list[_Room]:
         """What each domain that can hold a group will have for the whole time, node by node."""
@@ -539,7 +538,12 @@ class Search:
         return min((one for one in (*instants, *self._openings(at)) if one is not None and one > at), default=None)
 
     def _candidates(self, at: Instant) -> list[Candidate]:
-        return walk(self.state.books, self.state.family, self.demand, now=at, today=self.now)
+        """Who may be asked then: that follows from Budgets alone, and none is edited while somebody searches."""
+        found = self._walks.get(at)
+        if found is None:
+            found = walk(self.state.books, self.state.family, self.demand, now=at, today=self.now)
+            self._walks[at] = found
+        return found
 
     def _payers(self, at: Instant) -> list[Candidate]:
         return [one for one in self._candidates(at) if one.bar is None]

@@ -6,6 +6,8 @@ from the ledger. Equal states have equal images, byte for byte.
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import msgspec
 from msgspec import Struct
 
@@ -15,8 +17,9 @@ from tenure.api.policy import Policy
 from tenure.api.run import Run
 from tenure.engine.agenda import Agenda
 from tenure.engine.bind import Counters
-from tenure.engine.books import Crossing, Fund, Limit
+from tenure.engine.books import Crossing, Fund, FundKey, Limit
 from tenure.engine.meters import Meter
+from tenure.engine.names import Departed
 from tenure.engine.settle import settle
 from tenure.engine.state import PodRow, RunRow, State, spares_first
 from tenure.facts import Froze, Lease, Life, Pod, PodPhase, Reservation, Resolved
@@ -24,6 +27,8 @@ from tenure.units import Instant
 
 _Line = tuple[int, int]
 """A meter: (offset, rate)."""
+_Key = TypeVar("_Key", str, FundKey)
+_Row = TypeVar("_Row")
 
 
 class _Counters(Struct, frozen=True):
@@ -109,6 +114,10 @@ class Image(Struct, frozen=True):
     settled: Instant | None = None
     """None in images of releases that did not keep it: everything is looked at anew then."""
     marks: _Marks | None = None
+    put_off: tuple[str, ...] = ()
+    """Flavors that are looked at in the next step of the same instant."""
+    departed: dict[str, int] = {}
+    """Objects that were removed at this instant, and how often."""
 
 
 _encoder = msgspec.json.Encoder(order="deterministic")
@@ -116,31 +125,34 @@ _decoder = msgspec.json.Decoder(Image)
 
 
 def dump(state: State) -> bytes:
+    books = state.books
     return _encoder.encode(
         Image(
             fleet=state.fleet,
             now=state.now,
             policy=state.policy,
             policy_known=state.policy_known,
-            namespaces=tuple(state.namespaces[name] for name in sorted(state.namespaces)),
-            budgets=tuple(state.budgets[name] for name in sorted(state.budgets)),
-            nodes=tuple(state.topology.rows[name].node for name in sorted(state.topology.rows)),
-            runs=tuple(_run_image(state.runs[key]) for key in sorted(state.runs)),
-            leases=tuple(state.leases[key] for key in sorted(state.leases)),
+            namespaces=_in_order(state.namespaces),
+            budgets=_in_order(state.budgets),
+            nodes=tuple([row.node for row in _in_order(state.topology.rows)]),
+            runs=tuple([_run_image(row) for row in _in_order(state.runs)]),
+            leases=_in_order(state.leases),
             ending={key: (reason, state.horizon.asked(key)) for key, reason in state.ending.items()},
-            pods=tuple(_pod_image(state.pods[key]) for key in sorted(state.pods)),
-            funds=tuple(_fund_image(state.books.funds[key]) for key in sorted(state.books.funds)),
+            pods=tuple([_pod_image(row) for row in _in_order(state.pods)]),
+            funds=tuple([_fund_image(fund) for fund in _in_order(books.funds)]),
             accounts=tuple(
-                _Account(*key, window, offsets[:3], tuple(sorted(offsets[3])))
-                for (key, window), offsets in sorted(state.books.accounts.items(), key=lambda item: item[0])
+                [
+                    _Account(*key, window, offsets[:3], tuple(sorted(offsets[3])))
+                    for (key, window), offsets in sorted(books.accounts.items(), key=lambda item: item[0])
+                ]
             ),
             cap_warned=tuple(
-                (*key, tuple(sorted(marks))) for key, marks in sorted(state.books.cap_warned.items()) if marks
+                [(*key, tuple(sorted(marks))) for key, marks in sorted(books.cap_warned.items()) if marks]
             ),
             unready=state.unready,
-            cap_lowered=tuple((*key, since) for key, since in sorted(state.books.cap_lowered.items())),
-            crossed=tuple((*key, since) for key, since in sorted(state.books.crossed.items())),
-            reservations=tuple(state.reservations[key] for key in sorted(state.reservations)),
+            cap_lowered=tuple([(*key, since) for key, since in sorted(books.cap_lowered.items())]),
+            crossed=tuple([(*key, since) for key, since in sorted(books.crossed.items())]),
+            reservations=_in_order(state.reservations),
             promised=state.promised,
             beacons=state.beacons,
             roots=state.roots,
@@ -149,8 +161,15 @@ def dump(state: State) -> bytes:
             activations=state.activations,
             settled=state.settled,
             marks=_marks(state.agenda) if state.agenda.pending else None,
+            put_off=tuple(sorted(state.agenda.put_off)),
+            departed=state.departed.at(state.now),
         )
     )
+
+
+def _in_order(table: dict[_Key, _Row]) -> tuple[_Row, ...]:
+    """The rows of a table by their keys."""
+    return tuple([table[key] for key in sorted(table)]) if len(table) > 1 else tuple(table.values())
 
 
 def load(body: bytes) -> State:
@@ -163,7 +182,7 @@ def load(body: bytes) -> State:
     state.unready.update(image.unready)
     state.beacons, state.roots = image.beacons, image.roots
     state.draws, state.resolutions, state.activations = image.draws, image.resolutions, image.activations
-    state.promised = image.promised
+    state.promised, state.departed = image.promised, Departed(image.now, image.departed)
     _load_money(state, image)
     for one in image.runs:
         row = RunRow(one.run, one.life)
@@ -195,6 +214,7 @@ def _load_agenda(state: State, image: Image) -> None:
     for fund in state.books.funds.values():
         state.agenda.rearm(fund)
     state.now = image.now
+    state.agenda.put_off = set(image.put_off)
     if image.marks is not None:
         state.agenda.flavors.update(image.marks.flavors)
         state.agenda.runs.update(image.marks.runs)
@@ -238,9 +258,9 @@ def _load_pod(state: State, image: _PodImage) -> None:
 
 
 def _run_image(row: RunRow) -> _RunImage:
-    meters = tuple((*key, (meter.offset, meter.rate)) for key, meter in sorted(row.meters.items()))
+    meters = tuple([(*key, (meter.offset, meter.rate)) for key, meter in sorted(row.meters.items())])
     counters = row.counters
-    serials = tuple((*key, serial) for key, serial in sorted(counters.serials.items()))
+    serials = tuple([(*key, serial) for key, serial in sorted(counters.serials.items())])
     replaced = tuple(sorted(counters.replaced.items()))
     counted = _Counters(counters.attempt, counters.groups, counters.ranks, serials, replaced)
     return _RunImage(row.run, row.life, meters, counted)
@@ -257,6 +277,7 @@ def _pod_image(row: PodRow) -> _PodImage:
 
 
 def _fund_image(fund: Fund) -> _FundImage:
-    lines = tuple((meter.offset, meter.rate) for meter in (fund.total, fund.lent, fund.spare))
-    return _FundImage(*fund.key, fund.owner, fund.flavor, fund.window, fund.since, (lines[0], lines[1], lines[2]),
+    total, lent, spare = fund.total, fund.lent, fund.spare
+    lines = ((total.offset, total.rate), (lent.offset, lent.rate), (spare.offset, spare.rate))
+    return _FundImage(*fund.key, fund.owner, fund.flavor, (fund.start, fund.end), fund.since, lines,
                       tuple(sorted(fund.warned)), fund.lowered, fund.loans.lowered)  # fmt: skip

@@ -1,8 +1,8 @@
 """Taking objects in (SPEC 2, 12): what one object alone cannot show is checked here, against the state.
 
 Everything is checked before anything is taken: a file of several objects is applied whole or not at all. What is taken
-gets its identity here: a uid made from the fleet, the name and the instant, so that the same history gives the same
-ids. Only an API server's objects bring theirs along.
+gets its identity here: a uid made from the fleet, the name, the instant, and how often that name was given up at this
+instant, so that the same history gives the same ids. Only an API server's objects bring theirs along.
 """
 
 from __future__ import annotations
@@ -175,7 +175,10 @@ def _known(
 ) -> _Object | None:
     meta = item.metadata
     if old is None:
-        uid = object_uid(state.fleet, full_name(item), str(now), *([str(before)] if before else []))
+        name, past = full_name(item), [str(before)] if before else []
+        if again := state.departed.at(now).get(name):  # nothing else tells it from the one that left at this instant
+            past.append(f"again {again}")
+        uid = object_uid(state.fleet, name, str(now), *past)
         known = ObjectMeta(
             name=meta.name, namespace=meta.namespace, labels=meta.labels, annotations=meta.annotations, generation=1,
             uid=meta.uid if named and meta.uid else uid,

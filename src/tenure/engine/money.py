@@ -102,7 +102,6 @@ def _announce_lowered(turn: Turn, one: Fund | Cap) -> None:
 def warn(turn: Turn, one: AnyLimit, mark: str) -> None:
     """Remember that something was said."""
     budget, name = one.key
-    turn.warned.add(one.limit)
     if isinstance(one, Cap):
         turn.emit(Warned(budget=budget, cap=name, mark=mark))
     else:
@@ -121,13 +120,15 @@ def due(one: AnyLimit, policy: Policy) -> Instant:
 
 
 def _due(state: State, fund: Fund, now: Instant) -> Iterator[Instant]:
-    """Put what is short and due on the agenda; yields when the rest will be due."""
+    """Put what is short and due on the agenda, and no timer for what is not short; yields when the rest will be due."""
     for one in fund.limits:
         at = due(one, state.policy)
         if one.short(now) and at > now:
             yield at
         elif one.short(now):
             state.agenda.short.add(one.limit)
+        else:
+            state.agenda.wake(FOREVER, "short", "/".join(one.limit))
 
 
 def _window(fund: Fund, now: Instant) -> Iterator[Instant]:

@@ -10,7 +10,7 @@ facts: without them everybody is planned again, with the same result.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from tenure.engine.books import FundKey
@@ -30,6 +30,9 @@ EVERYBODY: Rank = (-1, (0, "", ""))
 HINDERED = ("NoCustodian", "DrawWaits", "EndsLate")
 """Reasons why a start that is due is not made yet."""
 
+MarkKey = tuple[str, FundKey | None, bool]
+"""(node or nothing, envelope or none, whether it gained)"""
+
 
 class Mark(NamedTuple):
     """A node or an envelope that has more than it had at some instant to come, or less; for those behind a rank, and
@@ -41,6 +44,10 @@ class Mark(NamedTuple):
     behind: Rank
     before: Instant
     number: int
+
+    def concerns(self, known: Known, rank: Rank) -> bool:
+        """Whether it was made since something was found, and is about those of a rank."""
+        return self.number > known.marks and self.behind < rank
 
 
 def claims(one: Reservation) -> bool:
@@ -62,7 +69,7 @@ class News:
     """Marks by flavor, and what is known of the promises of waiting runs."""
 
     def __init__(self) -> None:
-        self._marks: dict[str, dict[tuple[str, FundKey | None, bool], Mark]] = {}
+        self._marks: dict[str, dict[MarkKey, Mark]] = {}
         """Of each node and each envelope the last of each kind, the latest last; it says what those before it said."""
         self._count = 0
         self._watches: dict[str, Watch] = {}
@@ -181,6 +188,8 @@ class News:
     def _add(
         self, flavor: str, node: str, fund: FundKey | None, gain: bool, behind: Rank, before: Instant
     ) -> None:  # fmt: skip
+        if flavor not in self._watches:
+            return  # it concerns nobody, and those who come later find it as it is
         marks = self._marks.setdefault(flavor, {})
         old = marks.pop((node, fund, gain), None)
         if old is not None:
@@ -203,6 +212,7 @@ class News:
         del watch.unknown[run]
         if not watch.unknown and not watch.known:
             del self._watches[flavor]
+            self._marks.pop(flavor, None)
 
     def forget(self, run: str) -> None:
         if run in self._flavors:
@@ -215,10 +225,15 @@ class News:
     def known(self, run: str) -> Known | None:
         return self._watches[self._flavors[run]].known.get(run) if run in self._flavors else None
 
-    def since(self, flavor: str, known: Known) -> Iterator[Mark]:
-        """What happened since something was found."""
+    def marks(self, flavor: str, known: Known) -> Mapping[MarkKey, Mark]:
+        """What was marked, by what it is about; nothing if nothing happened since something was found."""
         self._mark_opened()
-        return self._after(flavor, known.marks)
+        return self._marks[flavor] if any(self._after(flavor, known.marks)) else {}
+
+    def gained(self, flavor: str, known: Known, rank: Rank) -> Iterator[str]:
+        """Nodes that have gained something since, if it concerns a rank."""
+        marks = self._after(flavor, known.marks)
+        return (mark.node for mark in marks if mark.gain and mark.fund is None and mark.behind < rank)
 
     def woken(self, flavor: str, *, now: Instant, after: int | None) -> tuple[set[str], int]:
         """Whom that may concern which happened after so many marks, and how many there are by now. None: whom it may

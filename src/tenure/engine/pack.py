@@ -10,9 +10,9 @@ together; spares avoid the nodes of the group they stand by for, when the domain
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tenure.engine.buckets import Buckets
 from tenure.engine.demand import Shape
@@ -88,6 +88,8 @@ def _picks(pool: Pool, shape: Shape, used: Collection[str]) -> tuple[list[_Pick]
                 break
             picks.append(pick)
             full, tail = full - pick.full, tail and not pick.tail
+            if not full and not tail:
+                break
             # A domain is filled once: it stands aside until the picks are made.
             aside.append((pick.fabric, pool.domains[pick.fabric].size(shape.pod)))
             rank.move(pick.fabric, aside[-1][1], (0, 0))
@@ -95,6 +97,18 @@ def _picks(pool: Pool, shape: Shape, used: Collection[str]) -> tuple[list[_Pick]
         for fabric, size in aside:
             rank.move(fabric, (0, 0), size)
     return picks, _rest(shape, full, tail) if full or tail else None
+
+
+def left_after(shape: Shape, groups: Iterable[Group]) -> Shape | None:
+    """What is left of a shape once these groups are placed."""
+    full, tail = shape.full, shape.tail
+    for group in groups:
+        active = _active(group)
+        if tail and active == tail and active != shape.unit:
+            tail = 0
+        else:
+            full -= active // shape.unit
+    return structs.replace(shape, full=full, tail=tail) if full or tail else None
 
 
 def fault(pool: Pool, shape: Shape, where: str) -> Reason:

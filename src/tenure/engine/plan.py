@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from itertools import combinations, groupby
 
 import msgspec
@@ -24,7 +25,7 @@ from tenure.engine.cover import EVERYBODY, KIN, OWNER, Candidate, Purse, may_eve
 from tenure.engine.demand import Demand, Selector, Shape
 from tenure.engine.family import Family
 from tenure.engine.future import Ahead, Future
-from tenure.engine.pack import Filled, Group, fault, fill, unplaced
+from tenure.engine.pack import Filled, Group, fault, fill, left_after, unplaced
 from tenure.engine.reasons import headline
 from tenure.engine.topology import Location, Pool, PoolKind, Topology, label_keys
 from tenure.facts import Attempted, FundingClass, Reason, Segment, Verdict, Visit
@@ -108,42 +109,23 @@ def make_plan(world: World, demand: Demand, *, now: Instant, has: Holding = NOTH
 
     Opportunistic work that finds too few free GPUs may sit on other runs' spares besides.
     """
-    plan = _widest(_Planner(world, demand, now=now, has=has, kind="free"))
-    width = plan.shape.active if isinstance(plan, Plan) else 0
-    if width == demand.widths[0] or not demand.fill:
-        return plan
-    filled = _widest(_Planner(world, demand, now=now, has=has, kind="fill"))
-    return filled if isinstance(filled, Plan) and filled.shape.active > width else plan
+    planner = _Planner(world, demand, now=now, has=has)
+    return planner.best() or planner.searches[max(planner.searches)].denial(demand.shape(demand.widths[-1]))
 
 
-def _widest(planner: _Planner) -> Plan | Verdict:
-    """The circle of payers widens only as far as it must: the owner's own money at one place beats everything, and a
-    plan that borrows nothing beats any that does.
-    """
-    demand = planner.demand
-    widest = planner.at(0)
-    if widest is not None:
-        return widest
-    last = len(demand.widths) - 1
-    narrowest = planner.at(last) if last else None
-    if narrowest is None:
-        return planner.searches[max(planner.searches)].denial(demand.shape(demand.widths[last]))
-    # What fits at one width fits at every narrower one, so the widest that fits is found by halving.
-    found, fails, fits = narrowest, 0, last
-    while fits - fails > 1:
-        middle = (fails + fits) // 2
-        plan = planner.at(middle)
-        if plan is None:
-            fails = middle
-        else:
-            found, fits = plan, middle
-    return found
+def find_plan(world: World, demand: Demand, *, now: Instant, has: Holding = NOTHING) -> Plan | None:
+    """The same plan, for those who do not ask why there is none: to tell costs as much as to look."""
+    return _Planner(world, demand, now=now, has=has).best()
 
 
 class _Planner:
-    """The searches of one demand, a circle of payers each, made when they are first needed."""
+    """The searches of one demand, a circle of payers each, made when they are first needed.
 
-    def __init__(self, world: World, demand: Demand, *, now: Instant, has: Holding, kind: PoolKind) -> None:
+    The circle widens only as far as it must: the owner's own money at one place beats everything, and a plan that
+    borrows nothing beats any that does.
+    """
+
+    def __init__(self, world: World, demand: Demand, *, now: Instant, has: Holding, kind: PoolKind = "free") -> None:
         self.world = world
         self.demand = demand
         self.now = now
@@ -151,21 +133,54 @@ class _Planner:
         self.kind: PoolKind = kind
         self.searches: dict[int, _Search] = {}
 
+    def best(self) -> Plan | None:
+        plan, demand = self.widest(), self.demand
+        width = 0 if plan is None else plan.shape.active
+        if width == demand.widths[0] or not demand.fill:
+            return plan
+        filled = _Planner(self.world, demand, now=self.now, has=self.has, kind="fill").widest()
+        return filled if filled is not None and filled.shape.active > width else plan
+
+    def widest(self) -> Plan | None:
+        """What fits at one width fits at every narrower one, so the widest that fits is found by halving."""
+        found, last = self.at(0), len(self.demand.widths) - 1
+        if found is not None or not last:
+            return found
+        found, fails, fits = self.at(last), 0, last
+        while found is not None and fits - fails > 1:
+            middle = (fails + fits) // 2
+            plan = self.at(middle)
+            if plan is None:
+                fails = middle
+            else:
+                found, fits = plan, middle
+        return found
+
     def at(self, index: int) -> Plan | None:
         """The best plan at one of the demand's widths."""
+        shape, tried = self.demand.shape(self.demand.widths[index]), None
         for tier in (OWNER, KIN, EVERYBODY) if self.demand.borrow else (OWNER, KIN):
-            if tier not in self.searches:
-                candidates = walk(
-                    self.world.books, self.world.family, self.demand, now=self.now, tier=tier, today=self.world.today
-                )
-                self.searches[tier] = _Search(
-                    self.world, self.demand, candidates, now=self.now, has=self.has, kind=self.kind
-                )
-            shape = self.demand.shape(self.demand.widths[index])
-            plan = self.searches[tier].at_width(shape, combine=tier > OWNER)
+            search = self.searches.get(tier) or self._search(tier, tried)
+            if search is tried and not search.may_combine(shape):
+                continue  # nobody more to ask, and no other way to ask them
+            plan = search.at_width(shape, combine=tier > OWNER)
             if plan is not None:
                 return plan
+            tried = search
         return None
+
+    def _search(self, tier: int, before: _Search | None) -> _Search:
+        """The search of a circle; that of the one before, if this one has nobody more."""
+        if before is not None and tier == KIN and not self.world.family.has_kin(self.demand.owner):
+            self.searches[tier] = before
+            return before
+        candidates = walk(
+            self.world.books, self.world.family, self.demand, now=self.now, tier=tier, today=self.world.today
+        )
+        if before is None or len(candidates) > len(before.candidates):
+            before = _Search(self.world, self.demand, candidates, now=self.now, has=self.has, kind=self.kind)
+        self.searches[tier] = before
+        return before
 
 
 class _Search:
@@ -196,11 +211,15 @@ class _Search:
     def at_width(self, shape: Shape, *, combine: bool) -> Plan | None:
         self.tried = []
         found = self._single(shape)
-        if combine and (found is None or found.borrowed) and shape.spread and len(self.offers) > 1:
+        if combine and (found is None or found.borrowed) and self.may_combine(shape):
             combined = self._combined(shape)
             if combined is not None and (found is None or combined.borrowed < found.borrowed):
                 found = combined
         return None if found is None else self._plan(shape, found)
+
+    def may_combine(self, shape: Shape) -> bool:
+        """Whether groups may be spread over several offers."""
+        return shape.spread and len(self.offers) > 1
 
     # -- one offer --
 
@@ -233,11 +252,8 @@ class _Search:
         return _Found((Part(filled.groups, tuple(segments)),), filled.domains, filled.residue, offer.where)
 
     def _fill(self, offer: _Offer, shape: Shape, used: tuple[str, ...] = ()) -> Filled:
-        free = (
-            self.world.topology.pool(self.demand.flavor, offer.location, offer.selector)
-            if self.kind == "fill"
-            else None
-        )
+        pool = self.world.topology.pool
+        free = pool(self.demand.flavor, offer.location, offer.selector) if self.kind == "fill" else None
         return fill(self._pool(offer), shape, used=used, first=free)
 
     def _pool(self, offer: _Offer) -> Pool:
@@ -324,7 +340,7 @@ class _Search:
         filled: list[Filled], later: list[_Offer],
     ) -> Shape | None:  # fmt: skip
         """Put as many of the groups that are left into one offer as its nodes hold and its money pays for."""
-        part = _affordable(left, purse.payable(payers, left.gpus))
+        part = left.affordable(purse.payable(payers, left.gpus))
         if part is None:
             return left
         here = self._fill(offer, part)
@@ -339,7 +355,7 @@ class _Search:
         assert not unpaid, "what was payable is paid"
         parts.append(Part(here.groups, tuple(segments)))
         filled.append(here)
-        return _minus(left, here.groups)
+        return left_after(left, here.groups)
 
     def _frugally(self, payers: list[Candidate], later: list[_Offer]) -> list[Candidate]:
         """Payers in order, those first that are of no use where there is still room."""
@@ -418,9 +434,10 @@ class _Search:
         """Of the payers that may pay together (one cluster, or one offer), those who could pay most now."""
         wallets = _wallets(self.offers, shape)
         circles = [self._together(wallets[name], self.payable) for name in sorted(wallets)]
-        purse = self.purse()
-        best = max(circles, key=lambda payers: purse.payable(payers, shape.gpus), default=[])
-        return {_identity(one) for one in best}
+        if len(circles) > 1:
+            purse = self.purse()
+            circles = [max(circles, key=lambda payers: purse.payable(payers, shape.gpus))]
+        return {_identity(one) for payers in circles for one in payers}
 
     def _elsewhere(self, candidate: Candidate) -> bool:
         """Whether an envelope could pay, but not where this run may go."""
@@ -446,7 +463,7 @@ class _Search:
     def _never(self, shape: Shape, visits: tuple[Visit, ...]) -> Reason | None:
         """The reason why no envelope, or no node, could ever serve it; None if waiting may help."""
         hopeful = [one for one in self.candidates if may_ever_pay(one, self.demand, now=self.now)]
-        offers = list(self._offers(hopeful))
+        offers = self.offers if hopeful == self.payable else list(self._offers(hopeful))
         wallets = _wallets(offers, shape)
         if not any(self._could_pay(shape, self._together(here, hopeful)) for here in wallets.values()):
             return self._never_paid(shape, hopeful, visits)
@@ -531,10 +548,15 @@ def place_of(selector: Selector, policy: Policy) -> Place:
     topology fills it in); a configured one may be missing on a node that fell back, so it is asked of each node as
     well.
     """
-    keys = [label_keys(policy, "region")[0], label_keys(policy, "cluster")[0]]
-    region, cluster = map(dict(selector).get, keys)
-    usual = [key for key, name in zip(keys, ("region", "cluster"), strict=True) if key == name]
-    return region, cluster, tuple((key, value) for key, value in selector if key not in usual)
+    return _taken_apart(selector, label_keys(policy, "region")[0], label_keys(policy, "cluster")[0])
+
+
+@lru_cache(maxsize=4096)  # every plan asks the same of its run and of those who may pay
+def _taken_apart(selector: Selector, region_key: str, cluster_key: str) -> Place:
+    found = dict(selector)
+    usual = [key for key, name in ((region_key, "region"), (cluster_key, "cluster")) if key == name]
+    finer = tuple((key, value) for key, value in selector if key not in usual)
+    return found.get(region_key), found.get(cluster_key), finer
 
 
 def fund_place(fund: Fund, policy: Policy) -> Place:
@@ -559,29 +581,8 @@ def _selectors(wanted: Selector, finer: list[Selector]) -> list[Selector]:
     return list(out)
 
 
-def _affordable(shape: Shape, money: int) -> Shape | None:
-    """The part of a shape that so many GPUs pay for: whole groups, the smaller last one only if all others are in."""
-    per_group = shape.unit + shape.spares
-    full = min(shape.full, money // per_group)
-    tail = shape.tail if full == shape.full and money - full * per_group >= shape.tail + shape.spares else 0
-    if not full and not tail:
-        return None
-    return msgspec.structs.replace(shape, full=full, tail=tail)
-
-
-def _minus(shape: Shape, groups: Iterable[Group]) -> Shape | None:
-    full, tail = shape.full, shape.tail
-    for group in groups:
-        active = sum(gpus for _, gpus in group.active)
-        if tail and active == tail and active != shape.unit:
-            tail = 0
-        else:
-            full -= active // shape.unit
-    return msgspec.structs.replace(shape, full=full, tail=tail) if full or tail else None
-
-
 def _sum(segments: Iterable[Segment], funding: str) -> int:
-    return sum(segment.gpus for segment in segments if segment.funding == funding)
+    return sum([segment.gpus for segment in segments if segment.funding == funding])
 
 
 def _merged(segments: list[Segment]) -> Iterator[Segment]:

@@ -10,6 +10,7 @@ Lower precedence is more decisive: when several reasons apply, the headline is t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -225,7 +226,12 @@ def because(cause: str, **data: int | str) -> str:
 
 def sentence(reason: Reason) -> str:
     of_one = OF_ONE.get(reason.code, "") if "envelope" in reason.data else ""
-    return (of_one or RULES[reason.code].template).format_map(_Words(reason.data))
+    return _said(of_one or RULES[reason.code].template, tuple(reason.data.items()))
+
+
+@lru_cache(maxsize=1024)  # one reason is told in several places
+def _said(template: str, data: tuple[tuple[str, int | str], ...]) -> str:
+    return template.format_map(_Words(dict(data)))
 
 
 def remedy(reason: Reason, *, never: bool = False) -> str:

@@ -235,7 +235,7 @@ class View:
         span = max(0, span[0] - self.window + 1), span[1]
         steps, changed = shown[1].replace(*span, *self._lasting(read, span))
         self._keep(name, *shown)
-        if steps or self.pod > 1:  # counts look at single GPUs as well
+        if steps or self.pod > 1 or fabric not in self.sums.domains:  # counts look at single GPUs as well
             self._step(fabric, steps, span if self.pod > 1 else changed)
 
     def _keep(self, name: str, fabric: str, trace: Trace) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Container, Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -13,7 +13,7 @@ from tenure.engine.bind import Counters
 from tenure.engine.demand import compile_demand
 from tenure.engine.meters import Meter
 from tenure.engine.news import News, QueueKey, is_late
-from tenure.facts import Lease, Life, Pod, PodPhase, Reservation, Slice
+from tenure.facts import Froze, Lease, Life, Pod, PodPhase, Reservation, Slice
 from tenure.units import FOREVER, HOUR, MINUTE, SECOND, Instant, Micros, parse_time
 
 GRACE: Micros = 30 * SECOND
@@ -128,11 +128,17 @@ def spares_first(leases: Iterable[Lease]) -> list[Lease]:
     return sorted(leases, key=lambda lease: (lease.role == "Borrowed", lease.key))
 
 
-def is_held(one: Reservation, draws: Container[str]) -> bool:
+def is_held(one: Reservation, draws: Mapping[str, Froze]) -> bool:
     """Whether what is held for a run is held against everybody: it is being started, and who gives way for it is known.
     While its draw waits for the custodians nothing was freed for it, and who was promised a start before it comes
     first."""
-    return one.state == "Active" and f"Reservation/{one.key}" not in draws
+    return one.state == "Active" and not is_drawn_for(one, draws)
+
+
+def is_drawn_for(one: Reservation, draws: Mapping[str, Froze]) -> bool:
+    """Whether the draw of its present activation waits; one of an earlier activation makes room for nobody any more."""
+    froze = draws.get(f"Reservation/{one.key}")
+    return froze is not None and froze.intent.activation == one.activation
 
 
 def held(one: Reservation, lasts: Micros | None, *, now: Instant) -> tuple[Slice, Instant]:

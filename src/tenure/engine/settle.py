@@ -6,7 +6,7 @@ no decision, but it may find a better reason for a run that waits on, and so wri
 
 from __future__ import annotations
 
-from tenure.engine import elastic, money
+from tenure.engine import elastic, money, shortage
 from tenure.engine.state import State
 
 
@@ -18,6 +18,8 @@ def settle(state: State) -> None:
     agenda.flavors, agenda.runs = set(), set()
     rows, _ = elastic.due(state)
     elastic.put_down(state, rows, now=state.now)
+    agenda.put_off = shortage.put_off(state, now=state.now)
+    state.books.announced.clear()
     state.settled = state.now
 
 
@@ -34,5 +36,7 @@ def _fired(state: State) -> None:
         elif what in ("activate", "countdown"):
             if which in state.reservations:
                 state.arm(state.reservations[which])
-        elif what != "retry":
+        elif what == "retry":
+            state.news.forget(which)
+        else:
             agenda.wake(at, what, which)

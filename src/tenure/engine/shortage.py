@@ -34,7 +34,7 @@ def settle(turn: Turn) -> None:
     """Resolve what is short and due.
 
     Where that is news it waits for the next step of the same instant: work that is over now, just as it said, is to be
-    seen first.
+    seen first. So do all who could count on that money, or on what it pays for (``put_off``).
     """
     agenda, decided = turn.state.agenda, -1
     limits, agenda.short = sorted(agenda.short, key=lambda limit: (limit[0], limit[1] == "cap", limit[2])), set()
@@ -45,18 +45,31 @@ def settle(turn: Turn) -> None:
 
 
 def _look_at(turn: Turn, limit: Limit) -> None:
-    one = _find(turn.state, limit)
-    if one is None or not _is_due(turn, one) or _waits(turn, one):
+    one = _to_resolve(turn.state, limit, now=turn.now)
+    if one is None:
         return
-    if limit in turn.warned:
+    if limit in turn.state.books.announced:
         turn.state.agenda.wake(turn.now, "short", "/".join(limit))
     else:
         _resolve(turn, one)
 
 
-def _waits(turn: Turn, one: AnyLimit) -> bool:
+def put_off(state: State, *, now: Instant) -> set[str]:
+    """Flavors of which some money is found short in this very step, which the next one resolves: who pays for the work
+    that it paid for, and whether that goes on, is not known before, so nobody is let in meanwhile."""
+    found = (_to_resolve(state, limit, now=now) for limit in state.books.announced)
+    return {fund.flavor for one in found if one is not None for fund in one.funds}
+
+
+def _to_resolve(state: State, limit: Limit, *, now: Instant) -> AnyLimit | None:
+    """An envelope or a cap, if it is short, its time has come, and there is something to be done about it."""
+    one = _find(state, limit)
+    return None if one is None or not _is_due(state, one, now=now) or _waits(state, one) else one
+
+
+def _waits(state: State, one: AnyLimit) -> bool:
     """Whether a draw is needed that is under way, or that nobody can reveal: that was said, and nothing is done."""
-    return subject(one) in turn.state.draws or (not turn.state.beacons and "custodian" in one.warned)
+    return subject(one) in state.draws or (not state.beacons and "custodian" in one.warned)
 
 
 def drawn(turn: Turn, froze: Froze, result: Result) -> None:
@@ -64,7 +77,7 @@ def drawn(turn: Turn, froze: Froze, result: Result) -> None:
     state, (budget, _, name) = turn.state, froze.intent.reservation.name.partition("/")
     for limit in ((budget, "envelope", name), (budget, "cap", name), (budget, "lending", name.removesuffix(LENDING))):
         one = _find(state, limit)
-        if one is None or not _is_due(turn, one):
+        if one is None or not _is_due(state, one, now=turn.now):
             continue
         scope, lead = _scope(state, one), _lead(turn)
         goal = _goal(turn, one, scope)
@@ -81,6 +94,15 @@ def subject(one: AnyLimit) -> str:
     return f"Budget/{one.label}"
 
 
+def is_unpaid(state: State, lease: Lease, *, now: Instant) -> bool:
+    """Whether what pays for a lease may not pay for anything any more, and it is to go, but was not asked to yet."""
+    fund, lent = state.books.funds[lease.budget, lease.envelope], lease.funding == "borrowed"
+    limits = (one for one in fund.limits if lent or not isinstance(one, Loans))
+    return lease.key not in state.ending and any(
+        one.allowed(now) == 0 and _is_due(state, one, now=now) for one in limits
+    )
+
+
 # --- what is short --------------------------------------------------------------------------------------------------
 
 
@@ -92,9 +114,8 @@ def _find(state: State, limit: Limit) -> AnyLimit | None:
     return next((cap for cap in state.books.caps.get(budget, ()) if cap.key[1] == name), None)
 
 
-def _is_due(turn: Turn, one: AnyLimit) -> bool:
-    policy = turn.state.policy
-    return policy.on_budget_shortage == "Resolve" and one.short(turn.now) > 0 and due(one, policy) <= turn.now
+def _is_due(state: State, one: AnyLimit, *, now: Instant) -> bool:
+    return state.policy.on_budget_shortage == "Resolve" and one.short(now) > 0 and due(one, state.policy) <= now
 
 
 def _scope(state: State, one: AnyLimit) -> Scope:

@@ -15,7 +15,7 @@ import msgspec
 
 from tenure.engine.bind import bind, pod_name
 from tenure.engine.demand import Demand, Selector
-from tenure.engine.elastic import domain_selector, holding, left_to_pay, who
+from tenure.engine.elastic import domain_selector, ended_since, holding, left_to_pay, who
 from tenure.engine.forecast import safe_plan
 from tenure.engine.groups import given_up, kept, spare_gpus
 from tenure.engine.life import again, close, drop, end, finish_if_over, full_name, move, progress
@@ -215,10 +215,10 @@ def _move_to_free(turn: Turn, row: RunRow, pod: Pod, was: Site | None) -> bool:
 
 def _promised_later(turn: Turn, row: RunRow) -> list[str]:
     """Waiting runs that were promised something after this run had started, but hold nothing yet: its pods may take it,
-    and they are planned anew."""
+    and they are planned anew. What was promised at that very instant may have been promised before."""
     since = row.life.started or 0
     found = turn.state.reservations.values()
-    return [one.run_key for one in found if one.state == "Pending" and one.made >= since]
+    return [one.run_key for one in found if one.state == "Pending" and one.made > since]
 
 
 def _site(turn: Turn, row: RunRow, group: int | None = None) -> Site | None:
@@ -243,7 +243,7 @@ def _plan_in(turn: Turn, row: RunRow, site: Site, gpus: int, *, pod: int, durati
 def top_up(turn: Turn, rows: Iterable[RunRow]) -> None:
     """Give each group of these runs the spares that it lacks, where no waiting run could use the machines."""
     wanted: dict[str, set[Selector]] = {}
-    for row in rows:
+    for row in (one for one in rows if not ended_since(turn, one)):
         want, flavor = row.run.spec.spares_per_group, row.demand.flavor
         missing = [(group, want - have) for group, have in spare_gpus(turn.state, row).items() if have < want]
         if missing:

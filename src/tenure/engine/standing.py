@@ -10,6 +10,7 @@ doubt is searched for anew; this never decides anything but that a search would 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Protocol
 
 from tenure.engine.books import Fund
@@ -173,20 +174,20 @@ def concerned(state: State, row: RunRow, fleetwide: Fleetwide, *, now: Instant, 
     one, known = state.reservations.get(row.key), state.news.known(row.key)
     if known is None or one is None or one.plan.start is None or not may_stand(row, one, now=now):
         return True
-    rank = state.rank(row)
-    gained, lost, spent = set(), set(), False
-    for mark in state.news.since(row.demand.flavor, known):
-        if mark.behind >= rank:
-            continue
-        if mark.fund is None:
-            if mark.gain:
-                gained.add(mark.node)
-            elif mark.node in known.nodes and known.start < mark.before:
-                lost.add(mark.node)
-        elif mark.fund in known.funds:
-            if mark.gain and not known.rich:
-                return True
-            spent = spent or (not mark.gain and (known.hours or known.start < mark.before))
+    rank, marks = state.rank(row), state.news.marks(row.demand.flavor, known)
+    if not marks:
+        return False
+    spent = False
+    for fund in known.funds:
+        if not known.rich and (mark := marks.get(("", fund, True))) is not None and mark.concerns(known, rank):
+            return True
+        if (mark := marks.get(("", fund, False))) is not None and mark.concerns(known, rank):
+            spent = spent or known.hours or known.start < mark.before
+    lost = set[str]()
+    for node in known.nodes:
+        if (mark := marks.get((node, None, False))) is not None and mark.concerns(known, rank):
+            lost.update((node,) if known.start < mark.before else ())
+    gained = list(islice(state.news.gained(row.demand.flavor, known, rank), NODES_MAX + 1))
     if not (gained or lost or spent):
         return False
     behind_it = _Behind(state, row, now, fleetwide.is_last)

@@ -8,18 +8,18 @@ decided the same facts itself are equal. Every index has one owner (``Books``, `
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from heapq import heappop, heappush
 from typing import Any
 
 from tenure.api.budget import Budget
 from tenure.api.core import Namespace, Node
 from tenure.api.policy import Policy
-from tenure.engine.agenda import Agenda
+from tenure.engine.agenda import Agenda, Timers
 from tenure.engine.books import Books, Fund
 from tenure.engine.demand import compile_demand
 from tenure.engine.family import Family
 from tenure.engine.horizon import Horizon
 from tenure.engine.meters import Meter
+from tenure.engine.names import Departed
 from tenure.engine.news import HINDERED, News, Rank, is_late
 from tenure.engine.plan import World
 from tenure.engine.rows import GRACE, MILESTONES, PodRow, Queue, RunRow, held, spares_first
@@ -68,6 +68,7 @@ class State:
         """When the last decided entry was made: timers are those of then, whoever looked at them since in vain."""
         self.namespaces: dict[str, Namespace] = {}
         self.runs: dict[str, RunRow] = {}
+        self.departed = Departed()
         self.leases: dict[str, Lease] = {}
         self.ending: dict[str, str] = {}
         """Leases that close with this reason as soon as their pods are gone."""
@@ -80,10 +81,10 @@ class State:
         """How many starts were promised so far."""
         self.stuck: dict[str, set[str]] = {}
         """By flavor, waiting runs to which nothing can be promised."""
-        self.late: list[tuple[Instant, str, Instant]] = []
+        self.late: Timers[str] = Timers()
         """Runs whose start has come and is not made yet: until when their slice is held, if not for longer."""
         self.unplanned: set[str] = set()
-        """Runs whose promise counts on no known end: what ends just when it said is news to them alone."""
+        """Runs whose promise counts on no known end, or is hindered: what ends just when it said is news to them."""
         self.beacons: dict[str, tuple[int, str]] = {}
         """Custodians' chains: the index that was revealed last, and its value. Index 0 is what was published."""
         self.roots: dict[str, str] = {}
@@ -164,6 +165,7 @@ class State:
         self._enqueue(row)
 
     def _removed(self, fact: Removed, at: Instant) -> None:
+        self.departed.add("/".join(filter(None, (fact.kind, fact.namespace, fact.name))), at)
         if fact.kind == "Budget":
             budget = self.budgets[fact.name]
             self.family.remove(budget.spec.owner, budget.spec.parents)
@@ -195,9 +197,8 @@ class State:
 
     def restore_policy(self, policy: Policy, *, known: bool) -> None:
         self.policy, self.policy_known = policy, known
-        if policy.topology_labels != self.topology.policy.topology_labels or (
-            policy.gpu_resource != self.topology.policy.gpu_resource
-        ):
+        old = self.topology.policy
+        if (policy.topology_labels, policy.gpu_resource) != (old.topology_labels, old.gpu_resource):
             self._rebuild_topology(policy)
         self.topology.policy = policy
 
@@ -347,6 +348,7 @@ class State:
         self._leaves_room(self.runs[one.run_key])
         if one.state in ("Released", "Canceled"):
             self.reservations.pop(one.run_key, None)
+            self.late.set(FOREVER, one.run_key)
             self.unplanned.discard(one.run_key)
             self.horizon.retract(one.run_key)
             self.arm(one)
@@ -358,11 +360,8 @@ class State:
     def _published(self, fact: Published, at: Instant) -> None:
         """A chain that is begun anew leaves draws that named the old one without a reveal: they are void."""
         self.beacons[fact.beacon], self.roots[fact.beacon] = (0, fact.root), fact.root
-        self.draws = {
-            subject: draw
-            for subject, draw in self.draws.items()
-            if all(beacon.id != fact.beacon for beacon in draw.intent.beacons)
-        }
+        self.draws = {subject: draw for subject, draw in self.draws.items()
+                      if all(beacon.id != fact.beacon for beacon in draw.intent.beacons)}  # fmt: skip
         for fund in self.books.funds.values():
             self.agenda.rearm(fund)  # what waited for a draw need not wait any more
         self._look_at_due()
@@ -379,7 +378,9 @@ class State:
             self.activations[fact.subject] = fact.intent.activation
 
     def _resolved(self, fact: Resolved, at: Instant) -> None:
-        self.draws.pop(fact.subject, None)
+        froze = self.draws.get(fact.subject)
+        if froze is not None and froze.intent.activation == fact.activation:  # one of another activation waits on
+            del self.draws[fact.subject]
         if fact.subject.startswith("Budget/"):
             self.resolutions[fact.subject] = (at, fact)
             self.activations[fact.subject] = fact.activation
@@ -473,7 +474,7 @@ class State:
 
     def restore_reservation(self, one: Reservation) -> None:
         self.reservations[one.run_key] = one
-        if one.state == "Pending" and one.confidence != "conservative":
+        if one.state == "Pending" and one.confidence != "conservative" and one.reason not in HINDERED:
             self.unplanned.discard(one.run_key)
         else:
             self.unplanned.add(one.run_key)
@@ -493,8 +494,7 @@ class State:
     def claim(self, one: Reservation) -> None:
         """Protect what a reservation plans: only Pending and Active ones of fundable demand do (SPEC 7)."""
         plan, due = held(one, self.runs[one.run_key].demand.duration, now=self.now)
-        if plan.until is not None:
-            heappush(self.late, (due, one.run_key, plan.until))
+        self.late.set(FOREVER if plan.until is None else due, one.run_key)
         row = self.runs[one.run_key]
         if one.state in ("Pending", "Active") and plan.start is not None:
             cuts = one.state == "Active" or one.confidence == "conservative"
@@ -504,10 +504,9 @@ class State:
 
     def hold_late(self, now: Instant) -> None:
         """Go on holding what is held for those who are late."""
-        while self.late and self.late[0][0] <= now:
-            _, key, until = heappop(self.late)
+        for _, key in self.late.due(now):
             claim = self.horizon.claims.get(key)
-            if claim is not None and claim.plan.until == until:
+            if claim is not None:
                 self.now = max(self.now, now)
                 self.claim(self.reservations[key])
                 self.news.held_on(claim.flavor, self.reservations[key])
@@ -528,7 +527,7 @@ class State:
     def look_ahead(self, now: Instant) -> Horizon:
         """The known future, as it looks now."""
         late = self.horizon.pass_time(now, backfilled=lambda lease: self.runs[lease.run_key].life.backfilled)
-        for fund in self.books.bound_with(late):
+        for fund in self.books.bound_with(late) if late else ():
             self.foresee(fund, now)
         return self.horizon
 

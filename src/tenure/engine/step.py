@@ -105,6 +105,7 @@ def step(state: State, event: Event, *, now: Instant, decide: bool = True) -> Ou
     """Take an event in. With ``decide=False`` it is only recorded: whoever drives the fleet decides on it later."""
     turn = Turn(state, now=max(now, state.now))
     looked = decide and state.agenda.pending
+    state.hold_late(turn.now)  # before nodes fail, or somebody asks for room: they plan as well
     if decide:
         looked = _timers(turn) or looked
     declined = asked.ask(turn, event.run) if isinstance(event, Resolve) else None
@@ -115,6 +116,7 @@ def step(state: State, event: Event, *, now: Instant, decide: bool = True) -> Ou
         _decide(turn)
         while state.agenda.pending:
             _decide(turn)
+        state.books.announced.clear()
     state.now = turn.now
     if decide and (turn.facts or looked):
         state.settled = turn.now
@@ -131,13 +133,40 @@ def _decide(turn: Turn) -> None:
     money.arm(turn)
     shortage.settle(turn)
     elastic.resize(turn)
+    put_off = shortage.put_off(turn.state, now=turn.now)
+    _set_aside(turn.state, put_off)
     admit(turn)
-    _take_more(turn)
+    _take_more(turn, put_off)
     money.arm(turn)
+    _put_off(turn)
 
 
-def _take_more(turn: Turn) -> None:
-    """Let running runs take spares and width, and look again at those that did, until nobody takes anything.
+def _set_aside(state: State, flavors: set[str]) -> None:
+    """Take off the agenda whoever waits for a flavor in which nobody is let in before the next step, which looks at all
+    of them."""
+    if not flavors:
+        return
+    agenda = state.agenda
+    agenda.flavors -= flavors
+    agenda.put_off |= flavors
+    for row in [state.runs[key] for key in agenda.runs if key in state.runs]:
+        if row.demand.flavor in flavors:
+            agenda.runs.discard(row.key)
+            state.news.forget(row.key)
+            if row.key in state.reservations:
+                state.arm(state.reservations[row.key])
+
+
+def _put_off(turn: Turn) -> None:
+    """Leave to the next step what is to wait for it, and look now at what need not wait any more."""
+    state, put_off = turn.state, shortage.put_off(turn.state, now=turn.now)
+    state.came_free(state.agenda.put_off - put_off)
+    state.agenda.put_off = put_off
+
+
+def _take_more(turn: Turn, put_off: set[str]) -> None:
+    """Let running runs take spares and width, and look again at those that did, until nobody takes anything. Not those
+    whose flavor is ``put_off``: they are looked at in the next step.
 
     A run for which only time has passed gets no spares while somebody waits for machines: whether those could be put to
     a better use depends on the clock as well, and what is decided must not depend on who looks when.
@@ -145,8 +174,9 @@ def _take_more(turn: Turn) -> None:
     state = turn.state
     while state.agenda.elastic or state.agenda.room or state.agenda.timed:
         rows, timed = elastic.due(state)
-        spares.top_up(turn, [row for row in rows if row.key not in timed or not state.queue.waits(row.demand.flavor)])
-        elastic.grow(turn, rows)
+        some = [row for row in rows if row.demand.flavor not in put_off]
+        spares.top_up(turn, [row for row in some if row.key not in timed or not state.queue.waits(row.demand.flavor)])
+        elastic.grow(turn, some)
         elastic.put_down(state, rows, now=turn.now)
 
 
@@ -154,7 +184,9 @@ def _timers(turn: Turn) -> bool:
     """Fire what is due. True if that makes waiting runs be looked at: what is found then may be worth no fact, but must
     not be looked for again later."""
     state = turn.state
-    looked = False
+    flavors, state.agenda.put_off = state.agenda.put_off, set()
+    looked = any(map(state.queue.waits, flavors))
+    state.came_free(flavors)
     due = state.agenda.due(turn.now)
     for which in (which for _, what, which in due if what == "fund"):
         budget, _, envelope = which.partition("/")

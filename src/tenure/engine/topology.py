@@ -94,11 +94,11 @@ class Row:
             return self.gpus if self.fault is None else 0
         if not self.open:
             return 0
-        whole = (1 << self.gpus) - 1
         # What is held counts wherever it is: a node of which others took GPUs offers no more than is left.
-        usable = min((whole & ~self.held).bit_count(), self.gpus - self.held.bit_count())
-        filling = (whole & self.spare & ~self.filled).bit_count() if kind == "fill" else 0
-        return max(0, usable + filling - self.tentative)
+        usable = self.gpus - self.held.bit_count() - self.tentative
+        if kind == "fill":
+            usable += (((1 << self.gpus) - 1) & self.spare & ~self.filled).bit_count()
+        return max(0, usable)
 
     def lowest_free(self, count: int, taken: int = 0) -> tuple[int, ...]:
         """The lowest ordinals that are neither held nor in the mask ``taken``."""

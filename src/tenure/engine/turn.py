@@ -15,8 +15,6 @@ class Turn:
         self.state = state
         self.now = now
         self.facts: list[Fact] = []
-        self.warned: set[tuple[str, str, str]] = set()
-        """Envelopes and caps of which something was said in this turn."""
 
     def emit(self, fact: Fact) -> None:
         self.state.fold(fact, self.now)

@@ -6,7 +6,8 @@ A write is a coroutine that makes one object what it should be, and says so by r
 under way at most; a newer one replaces one that still waits, so that ten changes of a status are one write. Of those
 that wait the lowest rank goes first: leases and pods before statuses, statuses before events. What fails for a passing
 reason (throttling, a server that is away) is tried again, ever more slowly; what is refused is told once to ``trouble``
-and left to the next look at the world.
+and given up, until somebody asks for it ``again``: a role that somebody was editing may be right by then. Pods are
+not: whoever wants one looks what became of it, and decides anew.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ from heapq import heappop, heappush
 from itertools import count
 from threading import Condition
 
-from tenure.kube.errors import ApiError
+from tenure.kube.errors import ApiError, NotTaken
 from tenure.kube.loop import IO
 
 HANDS = 32
 """Writes under way at a time."""
 LEASE, POD, RUN, STATUS, WAITING, EVENT = range(6)
 """Ranks: what goes first. The statuses of those who wait come after the others': they may be ten thousand."""
+_LASTING = (LEASE, RUN, STATUS, WAITING)
+"""What stays to be written though it was refused."""
 _BACKOFF = (0.1, 30.0)
 
 Write = Callable[[], Awaitable[None]]
@@ -44,6 +47,8 @@ class Desk:
         self._busy: set[str] = set()
         self._tries: dict[str, int] = {}
         self._sleeping: dict[str, asyncio.TimerHandle] = {}
+        self._refused: dict[str, tuple[int, Write, str]] = {}
+        """Writes that were given up, in case they are to be tried again, and why they were."""
         self._tasks: set[asyncio.Future[None]] = set()
         self._called = False
         """The loop has been called and has not come yet: a thousand writes are one call."""
@@ -51,7 +56,7 @@ class Desk:
         self.done = 0
         """Writes that have succeeded."""
         self.refused = 0
-        """Writes that were given up."""
+        """Writes that were refused, and given up or not."""
         self.changed: Callable[[], None] = lambda: None
         """Called when a write was done."""
 
@@ -62,18 +67,29 @@ class Desk:
         with self._lock:
             if self._closed:
                 return
-            order = next(self._order)
-            self._waiting[key] = (rank, order, write)
-            if key not in self._busy and key not in self._sleeping:
-                heappush(self._heap, (rank, order, key))
-                if not self._called:
-                    self._called = True
-                    self._io.loop.call_soon_threadsafe(self._come)
+            self._put(key, write, rank)
+
+    def _put(self, key: str, write: Write, rank: int) -> None:
+        order = next(self._order)
+        self._waiting[key] = (rank, order, write)
+        if key not in self._busy and key not in self._sleeping:
+            heappush(self._heap, (rank, order, key))
+            if not self._called:
+                self._called = True
+                self._io.loop.call_soon_threadsafe(self._come)
+
+    def again(self) -> None:
+        """Try once more what was given up, unless there is something newer to write."""
+        with self._lock:
+            for key, (rank, write, _) in () if self._closed else self._refused.items():
+                if key not in self._waiting and key not in self._busy:
+                    self._put(key, write, rank)
 
     def drop(self, key: str) -> bool:
         """Take back what waits under a key; False if it is under way."""
         with self._lock:
             self._waiting.pop(key, None)
+            self._refused.pop(key, None)
             return key not in self._busy
 
     def holds(self, key: str) -> bool:
@@ -139,23 +155,32 @@ class Desk:
         try:
             await write()
             self._tries.pop(key, None)
+            self._refused.pop(key, None)
             self.done += 1
         except ApiError as error:
             if error.transient or error.conflict:
+                if isinstance(error, NotTaken) and key not in self._tries:
+                    self.refused += 1
+                    self._trouble(key, error)
                 pause = self._pause(key, error)
             else:
-                self._give_up(key, error)
+                self._give_up(key, rank, write, error)
         except Exception as error:  # one bad write never holds up another
-            self._give_up(key, error)
+            self._give_up(key, rank, write, error)
         finally:
             self._put_down(key, rank, write, pause)
         self.changed()
         self._begin()
 
-    def _give_up(self, key: str, error: Exception) -> None:
+    def _give_up(self, key: str, rank: int, write: Write, error: Exception) -> None:
         self._tries.pop(key, None)
         self.refused += 1
-        self._trouble(key, error)
+        with self._lock:
+            told = self._refused.get(key, (rank, write, ""))[2] == str(error)
+            if rank in _LASTING:
+                self._refused[key] = (rank, write, str(error))
+        if not told:
+            self._trouble(key, error)
 
     def _put_down(self, key: str, rank: int, write: Write, pause: float | None) -> None:
         with self._lock:

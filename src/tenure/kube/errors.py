@@ -74,6 +74,17 @@ class ApiError(Exception):
         return self.code >= 500 or self.code in (0, 429)
 
 
+class NotTaken(ApiError):
+    """A refusal that is not taken for an answer: what must be done is tried again, like what fails in passing."""
+
+    def __init__(self, error: ApiError) -> None:
+        super().__init__(error.code, error.reason, error.message, retry_after=error.retry_after, causes=error.causes)
+
+    @property
+    def transient(self) -> bool:
+        return True
+
+
 class _Cause(msgspec.Struct):
     field: str = ""
     message: str = ""

@@ -13,8 +13,9 @@ admitted, running work goes on, and the loop says so once and tries again.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from itertools import chain
 from threading import Event
 
 from msgspec import Struct
@@ -27,7 +28,7 @@ from tenure.kube.absent import Mark
 from tenure.kube.client import Client
 from tenure.kube.desk import RUN, Desk
 from tenure.kube.errors import ApiError
-from tenure.kube.informer import Informers
+from tenure.kube.informer import Informers, key_of
 from tenure.kube.intake import KINDS, Intake
 from tenure.kube.loop import IO
 from tenure.kube.materialise import HOLD_SECONDS, Materialiser
@@ -39,7 +40,7 @@ from tenure.kube.tidings import Tidings
 from tenure.kube.translate import Object
 from tenure.kube.watching import CLOSED, Bell, informers, names
 from tenure.kube.wishes import take_away
-from tenure.ledger import LedgerRefused
+from tenure.ledger import LeaseRow, LedgerRefused
 from tenure.observe.meter import Meter
 from tenure.shell.custodian import Custodian
 from tenure.shell.home import Home
@@ -349,7 +350,16 @@ class Operator:
             self._list_closed()
             raise
         missing = self.store.ledger.closed_leases(since=self._kept_since(now), but=closed)
-        self.materialiser.compare((row.lease, row.end, row.closure) for row in missing)
+        self.materialiser.compare((row.lease, row.end, row.closure) for row in chain(missing, self._shown_open()))
+
+    def _shown_open(self) -> Iterator[LeaseRow]:
+        """Leases that have ended, and whose objects say that they are open: however long ago, and though all that is
+        known of them may have left the API server."""
+        shown, held = self.caches["Lease"], self.home.state.leases
+        left = [item for item in shown.values() if key_of(item) not in held]
+        for namespace, run in sorted({(one["metadata"]["namespace"], one["spec"]["runRef"]["name"]) for one in left}):
+            rows = self.store.ledger.leases(namespace=namespace, run=run)
+            yield from (row for row in rows if not row.open and shown.get(row.lease.key) is not None)
 
     def _kept_since(self, now: Instant) -> Instant | None:
         """What was over before then may have left the API server for good, by our policy or an earlier one."""
@@ -411,6 +421,7 @@ class Operator:
         if self.ticks() - self._refreshed > REFRESH_SECONDS:
             self._refreshed = self.ticks()
             self.materialiser.refresh(self.home.state, now=now)
+            self.desk.again()
         self.materialiser.flush(self.home.state, now=now)
 
     def _pause(self) -> float:

@@ -22,7 +22,7 @@ from tenure.engine.topology import is_fenced
 from tenure.facts import Pod
 from tenure.kube.client import Client
 from tenure.kube.desk import POD, Desk
-from tenure.kube.errors import ApiError
+from tenure.kube.errors import ApiError, NotTaken
 from tenure.kube.manifests import binding_manifest, pod_manifest, service_manifest
 from tenure.kube.marks import ENTRY, FLEET
 from tenure.kube.resources import PODS, SERVICES
@@ -217,17 +217,17 @@ class KubeExecutor:
         try:
             made = await self._client.create(PODS, body)
         except ApiError as error:
-            if error.exists or error.in_doubt:
-                found = await self._found(pod)
-                if found is None:
-                    raise
-                made = found
-            elif error.transient or error.conflict:  # a conflict is about something else: a quota that was changing
+            passes = error.transient or error.conflict  # a conflict is about something else: a quota that was changing
+            if passes and not error.in_doubt:
                 raise
-            else:
+            found = await self._found(pod)  # perhaps it was made, by us or by another operator
+            if found is None and (passes or error.exists):
+                raise
+            if found is None:
                 self._refused[key] = escape(error.message)[:MESSAGE_MAX]
                 self._news(key)
                 return
+            made = found
         self._born[key] = made
         if self._bind and not made["spec"].get("nodeName"):
             await self._bound(pod)
@@ -281,6 +281,8 @@ class KubeExecutor:
             try:
                 await self._client.delete(PODS, name, namespace, uid=seen.uid, grace_seconds=0 if force else None)
             except ApiError as error:
+                if error.code == 403:
+                    raise NotTaken(error) from error  # until it is gone somebody works on GPUs that are not his
                 if not error.not_found and not (error.conflict and await self._is_another(name, namespace, seen.uid)):
                     raise
                 if self._born.pop(key, None) is not None:

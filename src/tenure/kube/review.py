@@ -17,14 +17,16 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tenure.api.budget import Budget
 from tenure.api.decode import read
 from tenure.api.defaults import default
-from tenure.api.errors import FieldError
+from tenure.api.errors import FieldError, show
 from tenure.api.meta import GROUP, to_wire
 from tenure.api.relations import check_update
 from tenure.api.run import Run
+from tenure.api.validate import object_name
 from tenure.engine import intake
 from tenure.engine.state import State
 
@@ -85,7 +87,7 @@ def _response(request: Request, state: State | None, *, patching: bool) -> dict[
         return {"allowed": True}
     obj, errors = _read(tree, request)
     if obj is not None:
-        errors = _relations(obj, old, request, state)
+        errors = _relations(_still_nameless(obj, tree, request), old, request, state)
     if errors:
         return {"allowed": False, "status": _status(errors, request)}
     assert obj is not None
@@ -95,8 +97,9 @@ def _response(request: Request, state: State | None, *, patching: bool) -> dict[
 
 def _read(tree: dict[str, Any], request: Request) -> tuple[Budget | Run | None, list[FieldError]]:
     """The object, or what is wrong with it. The API server has looked after its metadata, and status is not judged."""
-    given = tree.get("metadata")
-    metadata = given if isinstance(given, dict) else {}
+    if tree.get("kind", request.kind.kind) != request.kind.kind:
+        return None, [_other_kind(tree["kind"], request)]
+    metadata = _metadata(tree)
     name = request.name or metadata.get("name") or f"{metadata.get('generateName') or request.kind.kind.lower()}0"
     shown = {
         "apiVersion": tree.get("apiVersion"),
@@ -110,6 +113,29 @@ def _read(tree: dict[str, Any], request: Request) -> tuple[Budget | Run | None, 
     (obj,) = reading.objects
     assert isinstance(obj, Budget | Run)
     return obj, []
+
+
+def _metadata(tree: dict[str, Any]) -> dict[str, Any]:
+    given = tree.get("metadata")
+    return given if isinstance(given, dict) else {}
+
+
+def _other_kind(kind: Any, request: Request) -> FieldError:
+    """No API server asks like that; whoever else does is not told that a Lease is a good Run."""
+    named = object_name(request.kind.kind, request.namespace, request.name) if request.name else request.kind.kind
+    return FieldError(object=named, path="kind", value=show(kind),
+                      problem="not the kind that the request is about", fix=f"send a {request.kind.kind}")  # fmt: skip
+
+
+def _still_nameless(obj: Budget | Run, tree: dict[str, Any], request: Request) -> Budget | Run:
+    """An object whose name the API server is yet to generate is nobody we know: a star is in no name.
+
+    It was read under a name made up for the purpose, and somebody else may have that very one.
+    """
+    if request.name or _metadata(tree).get("name"):
+        return obj
+    prefix = obj.metadata.name.removesuffix("0")
+    return replace(obj, metadata=replace(obj.metadata, name=f"{prefix}*"))
 
 
 def _relations(

@@ -181,12 +181,14 @@ class Home:
         return True
 
     def _reported(self, now: Instant) -> bool:
-        """Take in what became of pods, before timers: what ended just now is free for whoever starts just now."""
+        """Take in what became of pods, before timers: what ended just now is free for whoever starts just now. False if
+        there is nothing new: an executor may say again, and again, that a pod is gone which had ended before."""
         reports = self._look(now)
-        if reports:
-            seen = tuple(Sighting(one.key, one.phase, one.code, one.message, one.at) for one in reports)
-            self.handle(Report(seen), now=now, decide=self.binding)
-        return bool(reports)
+        if not reports:
+            return False
+        seen = tuple(Sighting(one.key, one.phase, one.code, one.message, one.at) for one in reports)
+        outcomes = self.handle(Report(seen), now=now, decide=self.binding)
+        return any(outcome.facts or outcome.looked for outcome in outcomes)
 
     def _revealed(self, now: Instant) -> bool:
         """Ask the custodians about the draws that wait, now that these are committed; False if that changes nothing.

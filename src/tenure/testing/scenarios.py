@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tenure.audit import Auditor, Violation
+from tenure.audit import Auditor, Violation, settled_pass_wrote
 from tenure.engine import Tick, dump, load, step
 from tenure.facts import Opened, encode_entry
 from tenure.shell.home import Home
@@ -46,7 +46,8 @@ class Watcher:
         found += self.auditor.check(now, settled=True)
         assert not found, "\n".join(map(str, found))
         again = load(dump(home.state))
-        assert not step(again, Tick(), now=now).facts, "rebuilt, the world is not settled"
+        wrote = settled_pass_wrote(step(again, Tick(), now=now).facts, at=now)
+        assert not wrote, f"rebuilt, the world is not settled: {wrote}"
         again.mark_all()
         started = [fact for fact in step(again, Tick(), now=now).facts if isinstance(fact, Opened)]
         assert not started, f"looked at anew, something could have started: {started}"

@@ -284,7 +284,8 @@ def test_hostile_objects_end_at_the_api_server(called: tuple[World, Desk], name:
             wrong = [each.sentence() for each in read_tree(tree).errors if each.path.startswith("spec")]
             assert not (answer.ok and wrong), (number, wrong)
             assert answer.status < 500, (number, answer.status, answer.message)
-            assert all(line.isprintable() for line in answer.message.split("\n")), number
+            if "strict decoding error: " not in answer.message:  # the API server's own words, before it asks anybody
+                assert all(line.isprintable() for line in answer.message.split("\n")), (number, answer.message)
             if answer.ok:
                 assert read_object(answer.body).errors == ()
             answers.append(answer.status)

@@ -1,0 +1,168 @@
+"""Take back what happened to a graph of objects: put into each of them again what it held.
+
+To try a move costs less this way than on a copy: nothing is built and nothing thrown away, and what was restored is
+still in the processor's cache. Whatever a move has added is forgotten, since nothing refers to it any more.
+
+Immutable things (text, numbers, tuples, records) need no restoring. Everything else has a rule here, by its type; what
+has none is refused, so that nothing is left as it became.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import Enum
+from functools import partial
+from gc import get_referents
+from operator import attrgetter
+from types import BuiltinFunctionType, FunctionType, MethodType
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+
+FIXED = (str, bytes, int, tuple, frozenset, Struct, Enum, type, partial, FunctionType, BuiltinFunctionType, MethodType)
+"""What cannot change. A tuple may hold something that can: that is in the graph itself, and has a rule."""
+ENDS = (str, bytes, int, float, type(None), Struct, Enum, type, FunctionType, BuiltinFunctionType)
+"""What cannot change, nor hold anything that can: copies share it."""
+_ENDS, _LEADS_ON = set[type](), set[type]()
+"""Classes that were come across: such, and others."""
+
+Put = Callable[[Any, Any], None]
+
+
+class Rule(NamedTuple):
+    """How objects of a class are saved and restored, one or many; ``names``: the attributes, where there are any."""
+
+    save: Callable[[Any], Any] | None
+    put: Put
+    put_all: Callable[[list[tuple[Any, Any]]], None]
+    names: tuple[str, ...] = ()
+
+
+class Rewind:
+    """What some objects held, and how it is put back."""
+
+    def __init__(self, objects: Iterable[object]) -> None:
+        """``objects``: all of a graph, each once."""
+        lists: list[tuple[list[Any], list[Any]]] = []
+        dicts: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
+        sets: list[tuple[set[Any], set[Any]]] = []
+        empty: list[list[Any] | dict[Any, Any] | set[Any]] = []
+        rows: dict[type, list[tuple[Any, Any]]] = {}
+        self._lists, self._dicts, self._sets, self._empty, self._rows = lists, dicts, sets, empty, rows
+        rules = RULES
+        one: Any
+        for one in objects:
+            kind = type(one)
+            if kind is str or kind is tuple:
+                continue
+            if kind is list or kind is dict or kind is set:
+                if not one:
+                    empty.append(one)
+                elif kind is dict:
+                    dicts.append((one, one.copy()))
+                elif kind is list:
+                    lists.append((one, one[:]))
+                else:
+                    sets.append((one, one.copy()))
+            else:
+                save = (rules.get(kind) or rule(one)).save
+                if save is not None:
+                    pair = one, save(one)
+                    if kind in rows:
+                        rows[kind].append(pair)
+                    else:
+                        rows[kind] = [pair]
+
+    def back(self) -> None:
+        """Let everything be as it was. What held nothing mostly still does."""
+        for one in self._empty:
+            if one:
+                one.clear()
+        for a_list, values in self._lists:
+            a_list[:] = values
+        for a_dict, items in self._dicts:
+            a_dict.clear()
+            a_dict |= items
+        for a_set, members in self._sets:
+            a_set.clear()
+            a_set |= members
+        for kind, pairs in self._rows.items():
+            RULES[kind].put_all(pairs)
+
+    def let_go(self) -> None:
+        """Nobody needs these objects any more. Many refer to one another: they are taken apart, or they would stay
+        until somebody looks for such."""
+        for a_list, _ in self._lists:
+            a_list.clear()
+        for a_dict, _ in self._dicts:
+            a_dict.clear()
+        for one in self._empty:
+            one.clear()
+
+
+def graph(root: object) -> list[object]:
+    """All that can be reached from an object and may change, each once, and what leads there."""
+    found, todo = {id(root): root}, [root]
+    while todo:
+        nearby = [one for one in get_referents(*todo) if type(one) not in _ENDS]
+        todo = []
+        for one in nearby:
+            if id(one) not in found and (type(one) in _LEADS_ON or _leads_on(type(one))):
+                found[id(one)] = one
+                todo.append(one)
+    return [*found.values()]
+
+
+def _leads_on(kind: type) -> bool:
+    (_ENDS if issubclass(kind, ENDS) else _LEADS_ON).add(kind)
+    return kind in _LEADS_ON
+
+
+def rule(one: object) -> Rule:
+    """How what an object holds is saved and restored; every object of its class holds the same attributes."""
+    kind = type(one)
+    if issubclass(kind, FIXED) or getattr(getattr(kind, "__dataclass_params__", None), "frozen", False):
+        found = Rule(None, _nothing, _nothing_at_all)
+    elif issubclass(kind, dict):
+        found = Rule(dict, _put_items, _put_all_items)
+    elif kind.__dictoffset__:
+        found = _attributes(tuple(vars(one)))
+    elif names := [name for base in kind.__mro__ for name in vars(base).get("__slots__", ())]:
+        found = _attributes(tuple(names))
+    else:
+        raise TypeError(f"no rule to take back what happens to {kind}")
+    RULES[kind] = found
+    return found
+
+
+RULES: dict[type, Rule] = {}
+"""Those that were needed so far."""
+
+
+def _nothing(one: Any, held: Any) -> None:
+    """It cannot have changed."""
+
+
+def _nothing_at_all(pairs: list[tuple[Any, Any]]) -> None:
+    """None of them can."""
+
+
+def _put_items(one: dict[Any, Any], held: dict[Any, Any]) -> None:
+    dict.clear(one)
+    dict.update(one, held)
+
+
+def _put_all_items(pairs: list[tuple[dict[Any, Any], dict[Any, Any]]]) -> None:
+    for one, held in pairs:
+        _put_items(one, held)
+
+
+def _attributes(names: tuple[str, ...]) -> Rule:
+    """Attributes as a tuple, and code of their own to put them back: it is run for each object after each move, so it
+    unpacks into them, ``for one, (one.name, one.other) in pairs``, and calls nothing."""
+    targets = ", ".join(f"one.{name}" for name in names) + ("," if len(names) == 1 else "")
+    scope: dict[str, Any] = {}
+    exec(f"def put(one, held): {targets} = held", scope)
+    exec(f"def put_all(pairs):\n for one, ({targets}) in pairs: pass", scope)
+    read = attrgetter(*names)
+    return Rule(read if len(names) > 1 else lambda row: (read(row),), scope["put"], scope["put_all"], names)

@@ -1,0 +1,56 @@
+"""Folders for a while, in memory where there is room for that; those of processes that were killed are cleared.
+
+The name says whose it is (``tenure-sim-PID-...``), so that who comes later can tell what nobody needs any more. A
+process that ends by itself, or is stopped, leaves none.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+_NAME = re.compile(r"tenure-(?:sim|crashes)-(\d+)-")
+
+
+def place() -> Path:
+    """Memory, if we can: a killed process takes no page from the kernel, so there is nothing to learn from a disk."""
+    memory = Path("/dev/shm")
+    return memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
+
+
+def make(kind: str) -> Path:
+    """A new folder of this process; ``kind`` is ``sim`` or ``crashes``."""
+    return Path(tempfile.mkdtemp(prefix=f"tenure-{kind}-{os.getpid()}-", dir=place()))
+
+
+@atexit.register
+def clear() -> None:
+    """Remove what this process has made and could not remove: it was stopped in the middle of something."""
+    for folder in place().glob(f"tenure-*-{os.getpid()}-*"):
+        if _NAME.match(folder.name):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def sweep() -> int:
+    """Remove the folders of processes that are no more; how many there were."""
+    count = 0
+    for folder in place().glob("tenure-*"):
+        found = _NAME.match(folder.name)
+        if found is not None and not _lives(int(found[1])):
+            shutil.rmtree(folder, ignore_errors=True)
+            count += not folder.exists()
+    return count
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

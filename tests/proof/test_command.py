@@ -1,0 +1,75 @@
+"""What all commands of ``python -m proof`` have in common: help, stops, pipes, commits and what they leave behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from proof import again, commit, scratch
+from proof.__main__ import ROOMS, main
+from proof.commit import ROOT, describe
+
+
+def run(*words: str, cwd: Path = ROOT, shell: str = "") -> subprocess.CompletedProcess[str]:
+    line = f"{sys.executable} -m proof {' '.join(words)} {shell}"
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    words = ["bash", "-c", f"set -o pipefail; {line}"]
+    return subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("asked", [[], ["--help"], ["-h"]])
+def test_help_is_no_error(asked: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(asked) == 0
+    said = capsys.readouterr().out
+    assert all(f"  {name} " in said for name in ROOMS)
+
+
+def test_a_kind_that_is_not_there_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulation"]) == 2
+    assert "there is no 'simulation'" in capsys.readouterr().err
+
+
+def test_who_is_no_longer_listened_to_is_silent() -> None:
+    ended = run("crashes", "--shown", shell="| true")
+    assert (ended.returncode, ended.stderr) == (141, "")
+
+
+def test_the_commit_is_that_of_the_code_wherever_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["git", "-C", ROOT, "rev-parse", "HEAD"]
+    there = subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
+    monkeypatch.chdir(tmp_path)
+    found = describe()
+    assert there.startswith(found.removesuffix("-dirty")) if there else found == "unknown"
+    monkeypatch.setattr(commit, "ROOT", tmp_path)
+    assert describe() == "unknown"
+
+
+def test_a_changed_file_is_told_of_with_the_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit, "ROOT", tmp_path)
+    (tmp_path / "a").write_text("1")
+    who = ["-c", "user.name=me", "-c", "user.email=me@example.com"]
+    for words in (["init", "-q"], ["add", "a"], [*who, "commit", "-q", "-m", "one"]):
+        subprocess.run(["git", "-C", tmp_path, *words], check=True)
+    assert not describe().endswith("-dirty")
+    (tmp_path / "a").write_text("2")
+    assert describe().endswith("-dirty")
+
+
+def test_a_command_is_written_as_one_types_it_at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", str(ROOT / ".venv" / "bin" / "python"))
+    assert again.command("sim", "--replay", 3) == ".venv/bin/python -m proof sim --replay 3"
+
+
+def test_folders_of_the_dead_are_cleared_and_of_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scratch, "place", lambda: tmp_path)
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    mine = scratch.make("sim")
+    for name in (f"tenure-sim-{gone.pid}-x", f"tenure-crashes-{gone.pid}-y", f"tenure-{gone.pid}-z", "tenure-sim-abc"):
+        (tmp_path / name).mkdir()
+    assert scratch.sweep() == 2
+    assert {one.name for one in tmp_path.iterdir()} == {mine.name, f"tenure-{gone.pid}-z", "tenure-sim-abc"}
