@@ -29,7 +29,7 @@ WINDOWS: tuple[Micros, ...] = (
     6 * HOUR, 8 * HOUR, 12 * HOUR, 16 * HOUR, DAY, 36 * HOUR, 2 * DAY, 3 * DAY, 4 * DAY, 7 * DAY, 14 * DAY, 30 * DAY,
 )  # fmt: skip
 
-_BLOCK = 16
+_BLOCK = 8
 _COUNTS_MAX = 16
 
 
