@@ -15,7 +15,7 @@ from tenure.cli.completing import COMPLETES, candidates, named_by
 from tenure.cli.main import RUNS, runs
 from tenure.cli.reference import commands
 from tenure.cli.shells import SCRIPTS
-from tests.cli.support import BIN, call
+from tests.cli.support import BIN, SECONDS, call
 
 LINES = {
     "kubectl-runs de": ["describe"],
@@ -53,7 +53,7 @@ def ask(program: str, script: str, line: str, past: Path, **env: str) -> list[st
     variables = {"TENURE_LOCAL": str(past), "TENURE_NAMESPACE": "rai", "LINE": line, "PATH": _path(), **env}
     done = subprocess.run(
         [shell(program), *{"bash": ["--norc"], "zsh": ["-f"], "fish": ["--no-config"]}[program], "-c", script],
-        env={**os.environ, **variables}, capture_output=True, text=True, check=False, timeout=60,
+        env={**os.environ, **variables}, capture_output=True, text=True, check=False, timeout=SECONDS,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, ""), done
     return sorted(done.stdout.split("\n")[:-1])

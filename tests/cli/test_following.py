@@ -12,7 +12,7 @@ import pytest
 from tenure.cli import local
 from tenure.cli.local import LocalFleet
 from tenure.ledger import Ledger
-from tests.cli.support import BIN, FLEET, call, driven, finish, run_yaml, spawn, submit, until_idle
+from tests.cli.support import BIN, FLEET, SECONDS, call, driven, finish, run_yaml, spawn, submit, until_idle
 
 
 def test_a_piped_watch_is_a_line_for_each_event_until_the_run_is_over(fresh: Path) -> None:
@@ -116,7 +116,7 @@ def on_a_terminal(*words: str, fleet: Path, **env: str) -> str:
             break
         shown += block
     os.close(primary)
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=SECONDS) == 0
     return shown.decode()
 
 
@@ -178,6 +178,6 @@ def test_a_reader_that_leaves_does_not_stop_the_fleet(fresh: Path) -> None:
     assert process.stdout is not None
     process.stdout.close()
     assert process.stderr is not None
-    assert (process.wait(timeout=60), process.stderr.read()) == (0, "")
+    assert (process.wait(timeout=SECONDS), process.stderr.read()) == (0, "")
     process.stderr.close()
     assert call("runs", "list", "-A", "--phase", "Completed", "-o", "name", fleet=fresh).out == "rai/x\n"

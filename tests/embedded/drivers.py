@@ -38,7 +38,7 @@ from tenure.testing import run as make_run
 from tests.embedded.crash_support import audit
 from tests.embedded.pods import alive
 
-DEADLINE_SECONDS = 60
+DEADLINE_SECONDS = 120
 TENURE = (sys.executable, "-c", "import sys; from tenure.cli.main import tenure; sys.exit(tenure())")
 OWNER = "org:lab"
 HASTY = Policy(retry_backoff="50ms", retry_backoff_max="200ms", lookahead="1m")

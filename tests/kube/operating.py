@@ -75,7 +75,7 @@ class Running:
 
     def stop(self) -> None:
         self.operator.stop()
-        self._thread.join(30)
+        self._thread.join(PATIENCE)
         assert not self._thread.is_alive(), "the operator does not stop"
         self._close()
         if self.failed is not None:
@@ -86,7 +86,7 @@ class Running:
         self.operator.stopping.set()
         self.operator.bell.ring()
         self.operator.desk.close()
-        self._thread.join(30)
+        self._thread.join(PATIENCE)
         assert not self._thread.is_alive(), "the dead do not walk"
         self.operator.informers.stop()
         self._close()

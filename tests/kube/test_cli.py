@@ -29,6 +29,7 @@ from tenure.kube.system import System
 from tenure.kube.webhook import serving
 from tenure.ledger import Ledger
 from tenure.testing.kube import ControlPlane, Kwok, until
+from tenure.testing.kube.waiting import PATIENCE
 from tests.cli import support
 from tests.kube.homes import Home, binding, cluster_home, kubelet, machines, prepared, run_yaml, still
 from tests.kube.operating import Running, installed, operating
@@ -408,7 +409,7 @@ def test_commands_at_the_same_time_share_a_copy(in_cluster: Home, tmp_path: Path
     env = {**os.environ, **in_cluster.env, "TENURE_CACHE": str(tmp_path)}
     command = [support.BIN / "kubectl-runs", "list", "-A", "-o", "name"]
     started = [subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(4)]
-    told = {one.communicate(timeout=60) for one in started}
+    told = {one.communicate(timeout=PATIENCE) for one in started}
     assert told == {(in_cluster.call("list", "-A", "-o", "name").out.encode(), b"")}
 
 

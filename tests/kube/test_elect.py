@@ -61,9 +61,9 @@ def test_a_leader_that_is_cut_off_gives_up_and_another_follows(stand: Stand, pla
         second, _ = stand("second")
         proxy.fail("reset-before", times=10_000)
         assert second.leading.wait(10)
-        until(lambda: not first.leading.is_set(), 10)
+        until(lambda: not first.leading.is_set())
         proxy.heal()
-        until(lambda: first.holder == "second", 10)
+        until(lambda: first.holder == "second")
         assert not first.leading.is_set()
         work.cancel()
 

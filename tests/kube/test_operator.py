@@ -72,7 +72,7 @@ def test_a_run_is_admitted_runs_and_completes(world: World) -> None:
     assert {lease["spec"]["runRef"]["uid"] for lease in leases} == {run["metadata"]["uid"]}
     until(lambda: FINALIZER in world.run("train")["metadata"].get("finalizers", []))
     assert world.condition("train", "Running")["status"] == "True"
-    done = world.plane.kubectl("wait", "--for=condition=Running", "run/train", "-n", world.namespace, "--timeout=5s")
+    done = world.plane.kubectl("wait", "--for=condition=Running", "run/train", "-n", world.namespace, "--timeout=120s")
     assert "condition met" in done.stdout
     for pod in pods:
         world.note(pod["metadata"]["name"], exit_code="0")
@@ -292,7 +292,7 @@ def test_a_namespace_goes_with_everything_in_it_and_the_books_stay(world: World,
     other.submit("waiting", 8, **here(other))
     until(lambda: other.items("reservations", "waiting"))
     world.api.delete(f"/api/v1/namespaces/{other.namespace}").must()
-    until(lambda: world.api.get(f"/api/v1/namespaces/{other.namespace}").status == 404, 60)
+    until(lambda: world.api.get(f"/api/v1/namespaces/{other.namespace}").status == 404)
     rows = [row for row in running.store.lease_history() if row[0].namespace == other.namespace]
     assert [closure for _, _, closure in rows] == ["Canceled"]
     running.settled()

@@ -158,7 +158,7 @@ def test_a_bad_policy_is_told_of_and_the_old_one_stays(world: World, running: Ru
 
 def test_an_image_that_never_comes_gives_the_gpus_back(world: World, running: Running) -> None:
     world.submit("train", 8, **here(world), notes={HOLD: ""})
-    until(lambda: world.closures("train") == ["Fail"], 30)
+    until(lambda: world.closures("train") == ["Fail"])
     assert "did not start" in world.run("train")["status"]["message"] or world.phase("train") == "Pending"
 
 
@@ -208,7 +208,7 @@ def test_two_operators_decide_nothing_twice(world: World, config: Path, tmp_path
         assert len(slots) == len(set(slots)) == 64
         for index in range(16):
             world.delete("runs", f"train-{index}")
-        until(lambda: not world.items("runs"), 40)
+        until(lambda: not world.items("runs"))
         assert not world.open_leases()
     for index in range(6):
         world.api.delete(f"/api/v1/nodes/{world.namespace}-m{index}")
@@ -255,6 +255,6 @@ def test_an_admitted_run_costs_its_pods_its_leases_and_little_more(world: World,
         assert running.client.writes == 0, "a settled world is written no more"
         for index in range(count):
             world.delete("runs", f"r{index}")
-        until(lambda: not world.items("runs"), 60)
+        until(lambda: not world.items("runs"))
     for index in range(count):
         world.api.delete(f"/api/v1/nodes/{world.namespace}-m{index}")

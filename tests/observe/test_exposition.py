@@ -14,7 +14,7 @@ from tenure.observe.exposition import Server, text
 from tenure.testing import Fleet, budget, nodes, run
 from tests.observe.support import parsed, told, value
 
-SECONDS = 10
+SECONDS = 120
 
 
 @pytest.fixture

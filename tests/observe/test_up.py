@@ -24,7 +24,7 @@ from tenure.observe.meter import Meter
 from tests.cli.support import call, create, finish, run_yaml, spawn, submit
 from tests.observe.support import nonzero, parsed, value, values
 
-SECONDS = 30
+SECONDS = 120
 
 
 def port_of(process: subprocess.Popen[str]) -> int:
