@@ -174,9 +174,10 @@ def test_the_driver_creates_a_fleet_that_is_not_there(tmp_path: Path) -> None:
 
 def test_a_reader_that_leaves_does_not_stop_the_fleet(fresh: Path) -> None:
     assert submit(fresh, run_yaml("x", 8, "true")).code == 0
-    process = spawn("tenure", "up", str(fresh), "--until-idle")
-    assert process.stdout is not None
-    process.stdout.close()
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = spawn("tenure", "up", str(fresh), "--until-idle", stdout=writer)
+    os.close(writer)
     assert process.stderr is not None
     assert (process.wait(timeout=SECONDS), process.stderr.read()) == (0, "")
     process.stderr.close()
