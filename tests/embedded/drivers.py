@@ -220,9 +220,13 @@ def pids(path: Path, count: int) -> list[int]:
     raise AssertionError(f"{path} has no {count} pids")
 
 
+def until_there(file: Path) -> str:
+    """What a pod's shell does until a test is done with it: however slow the machine, it is there until then."""
+    return f"until [ -e {file} ]; do sleep 0.02; done"
+
+
 def is_running(pid: int) -> bool:
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        return b"Z" not in Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[:1]
+    except (FileNotFoundError, ProcessLookupError):  # it may go while one looks
         return False
-    return b"Z" not in Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[:1]
