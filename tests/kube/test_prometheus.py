@@ -208,14 +208,22 @@ def test_every_expression_of_a_dashboard_has_an_answer(life: Life, one: Dashboar
 
 def test_what_two_operators_show_adds_up_to_one_fleet(life: Life) -> None:
     """Only the leader shows the state; the other shows that it stands by."""
-    assert sorted(value for _, value in life.prometheus.query("controller_leading")) == [0, 1]
-    assert [value for _, value in life.prometheus.query("sum by (instance) (controller_ready)")] == [1, 1]
-    assert life.value("sum(gpus_capacity)") == 40, "48 less the machine that was fenced"
-    assert life.value("count(sum by (instance) (leases_open))") == 1
+
+    def shown() -> tuple[list[float], list[float], float, float]:
+        return (
+            sorted(value for _, value in life.prometheus.query("controller_leading")),
+            [value for _, value in life.prometheus.query("sum by (instance) (controller_ready)")],
+            life.value("sum(gpus_capacity)"),  # 48 less the machine that was fenced
+            life.value("count(sum by (instance) (leases_open))"),
+        )
+
+    with suppress(TimeoutError):  # a scrape that a busy machine did not answer in a second takes everything away
+        until(lambda: shown() == ([0, 1], [1, 1], 40, 1))
+    assert shown() == ([0, 1], [1, 1], 40, 1)
 
 
 def test_the_choice_of_an_installation_has_something_to_choose(life: Life) -> None:
-    assert {labels["job"] for labels, _ in life.prometheus.query("controller_ready")} == {"tenure"}
+    assert {labels["job"] for labels, _ in until(lambda: life.prometheus.query("controller_ready"))} == {"tenure"}
 
 
 def test_every_recording_rule_has_recorded_something(life: Life) -> None:
@@ -235,10 +243,14 @@ def test_what_is_misspelt_has_no_answer(life: Life) -> None:
 def test_prometheus_evaluates_every_rule_and_nothing_critical_is_wrong(life: Life) -> None:
     until(lambda: all(rule["health"] == "ok" for rule in life.prometheus.rules()))
     assert len(life.prometheus.rules()) == len(RECORDINGS) + len(alerts())
-    firing = [labels["alertname"] for labels, _ in life.prometheus.query('ALERTS{severity="critical"}')]
-    assert firing == []
-    waiting = {labels["alertname"] for labels, _ in life.prometheus.query("ALERTS")}
-    assert "TenureOverBudget" in waiting, "the limit that was lowered below use"
+
+    def shown(which: str = "") -> set[str]:
+        return {labels["alertname"] for labels, _ in life.prometheus.query(f"ALERTS{which}")}
+
+    with suppress(TimeoutError):  # one that is only about to fire, since a scrape came late, goes again
+        until(lambda: not shown('{severity="critical"}'))
+    assert shown('{severity="critical"}') == set()
+    until(lambda: "TenureOverBudget" in shown())  # the limit that was lowered below use
 
 
 def test_what_happened_is_told_as_events_of_the_cluster(life: Life) -> None:
@@ -270,7 +282,8 @@ def test_what_happened_is_told_as_events_of_the_cluster(life: Life) -> None:
 
 def test_the_log_is_json_and_tells_every_entry_with_its_hash(life: Life) -> None:
     log = life.folder / "a" / "log"
-    records = [json.loads(line) for line in log.read_text().splitlines()]
+    whole = log.read_text().rpartition("\n")[0]  # the last line may be being written
+    records = [json.loads(line) for line in whole.splitlines()]
     hashes = {one["entry"]: one["hash"] for one in records if "entry" in one}
     with Ledger.open(life.folder / "a" / "journal" / "journal.db", readonly=True) as ledger:
         links = {link.entry.seq: link.hash for link in ledger.links()}
@@ -285,4 +298,4 @@ def test_the_log_is_json_and_tells_every_entry_with_its_hash(life: Life) -> None
 
 def test_receivers_are_told_from_the_journal(life: Life) -> None:
     file = life.folder / "events.jsonl"
-    until(lambda: any("urgent" in line for line in file.read_text().splitlines()))
+    until(lambda: file.exists() and any("urgent" in line for line in file.read_text().splitlines()))
