@@ -105,8 +105,14 @@ class Running:
         while quiet < 3:
             assert self.failed is None, self.failed
             assert time.monotonic() < deadline, "the operator does not settle"
-            quiet = quiet + 1 if self.operator.ready and self.operator.desk.idle else 0
+            quiet = quiet + 1 if self.operator.ready and self._has_written() else 0
             time.sleep(0.05)
+
+    def _has_written(self) -> bool:
+        """Whether nothing waits to be written: at the desk, or held back for a second since it may change again."""
+        operator = self.operator
+        held = operator.leading() and (operator.intake.waiting or operator.materialiser.next_flush() is not None)
+        return operator.desk.idle and not held
 
 
 @contextmanager
