@@ -1,12 +1,18 @@
 """The client on a real API server: every verb, every refusal, and what is tried again."""
 
 import asyncio
+import socket
+import ssl
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tenure.kube.certs import Keeper, bundle
 from tenure.kube.client import Client, WatchEvent
 from tenure.kube.config import Access, from_kubeconfig
 from tenure.kube.errors import ApiError
@@ -317,3 +323,28 @@ def test_who_stops_waiting_takes_the_work_back() -> None:
         io.run(asyncio.sleep(0))
     assert ended == ["cancelled", "cancelled"], "closing ends what still runs"
     io.close()
+
+
+def test_a_server_that_does_not_say_goodbye_is_left_all_the_same() -> None:
+    """A connection that stays open is a warning of some later moment: in tests, the failure of another one."""
+    keeper = Keeper(["127.0.0.1"], now=datetime.now(UTC))
+    trust = ssl.create_default_context(cadata=bundle(b"", keeper.authorities, now=datetime.now(UTC)).decode())
+    over = threading.Event()
+
+    def serve(listener: socket.socket) -> None:
+        with keeper.context.wrap_socket(listener.accept()[0], server_side=True):
+            over.wait(PATIENCE)
+
+    async def hang_up(port: int) -> socket.socket:
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust)
+        writer.close()
+        found: socket.socket = writer.get_extra_info("socket")
+        return found
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+        serving = pool.submit(serve, listener)
+        with IO() as io:
+            connection = io.run(hang_up(listener.getsockname()[1]))
+        assert connection.fileno() == -1
+        over.set()
+        serving.result()

@@ -155,6 +155,8 @@ class FaultProxy:
         await asyncio.gather(*left, return_exceptions=True)
         assert self._session is not None
         await self._session.close()
+        for transport in list(getattr(asyncio.get_running_loop(), "_transports", {}).values()):
+            transport.abort()  # a busy server may take its time to say goodbye
         await asyncio.sleep(0.05)  # connections are closed by the loop, after those who held them
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
