@@ -105,6 +105,7 @@ def test_two_with_an_election_and_the_leader_is_held_still(world: World, tmp_pat
         leader.send_signal(signal.SIGCONT)
         world.submit("third", 8, **here(world))
         world.is_phase("third", "Running")
+        until(lambda: len(world.open_leases()) == 3)
         slots = [
             (lease["spec"]["slice"]["nodes"][0], gpu)
             for lease in world.open_leases()
