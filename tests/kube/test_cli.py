@@ -344,6 +344,8 @@ def test_a_helper_that_the_kubeconfig_names_logs_in(cluster: ControlPlane, in_cl
     role = binding("tenure-auditor", "helped")
     role["subjects"] = [{"kind": "ServiceAccount", "name": "helped", "namespace": "people"}]
     cluster.api.create(role).must()
+    helped = cluster.api.acting_as("system:serviceaccount:people:helped")
+    until(lambda: helped.get(f"/apis/{GROUP}/v1/ledgerentries").ok)
     config = yaml.safe_load(cluster.service_account("people", "helped").read_text())
     token = config["users"][0]["user"].pop("token")
     helper = tmp_path / "helper"
@@ -422,6 +424,7 @@ def tenant(cluster: ControlPlane, in_cluster: Home, tmp_path_factory: pytest.Tem
     """Bob submits runs in namespace vis, and has no other right."""
     role = binding("tenure-tenant", "bob")
     cluster.api.create({**role, "kind": "RoleBinding", "metadata": {**role["metadata"], "namespace": "vis"}}).must()
+    until(lambda: cluster.api.acting_as("bob").get(f"/apis/{GROUP}/v1/namespaces/vis/runs").ok)
     return cluster_home(cluster, cluster.user("bob"), tmp_path_factory.mktemp("bob"))
 
 

@@ -54,9 +54,7 @@ def established(plane: ControlPlane, kind: str) -> bool:
     conditions = definition(plane, kind).get("status", {}).get("conditions") or []
     spec = manifest(kind)["spec"]
     (version,) = spec["versions"]
-    served = plane.api.get(
-        f"/apis/{spec['group']}/{version['name']}/{spec['names']['plural']}"
-    ).ok  # not only the group
+    served = plane.api.get(f"/apis/{spec['group']}/{version['name']}/{spec['names']['plural']}").ok
     return served and any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
 
 
