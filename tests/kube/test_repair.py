@@ -4,7 +4,9 @@ Without the admission policies: an administrator who switched them off, or a rel
 """
 
 import itertools
+import re
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -239,6 +241,12 @@ def test_one_operator_is_paused_while_another_goes_on(world: World, config: Path
         assert not one.troubles
 
 
+def _what(sent: str) -> str:
+    """Of which kind was what was written."""
+    path = sent.split()[1]
+    return re.split(r"/v1(?:/namespaces/[^/]+)?/", path)[1].partition("/")[0]
+
+
 def goes_quiet(running: Running, client: MortalClient) -> bool:
     """Whether nothing is written for a while. What a busy server tells late has to be shown yet, and then is shown."""
     before = len(client.sent)
@@ -260,7 +268,10 @@ def test_an_admitted_run_costs_its_pods_its_leases_and_little_more(world: World,
             world.is_phase(f"r{index}", "Running")
         running.settled()
         until(lambda: goes_quiet(running, running.client))
-        assert running.client.writes <= count * (1 + 1 + 3), running.client.sent
+        sent = Counter(_what(line) for line in running.client.sent)
+        assert (sent.pop("pods"), sent.pop("leases")) == (count, count), sent
+        most = 1 + 2 + 1  # its finalizer; a status for each phase that lasts; its share of events and of the ledger
+        assert sum(sent.values()) <= count * most, sent
         for index in range(count):
             world.delete("runs", f"r{index}")
         until(lambda: not world.items("runs"))
