@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from tenure.cli.main import runs, server
 
 BIN = Path(sys.executable).parent
-SECONDS = 60
+SECONDS = 120
 CO_FUNDED = Path(__file__).resolve().parents[2] / "examples" / "scenarios" / "co-funded-run.yaml"
 
 FLEET = """

@@ -11,11 +11,11 @@ from pathlib import Path
 import click
 import pytest
 
-from tenure.cli.completing import COMPLETES, candidates, named_by
+from tenure.cli.completing import COMPLETES, PATIENCE, candidates, named_by
 from tenure.cli.main import RUNS, runs
 from tenure.cli.reference import commands
 from tenure.cli.shells import SCRIPTS
-from tests.cli.support import BIN, call
+from tests.cli.support import BIN, SECONDS, call
 
 LINES = {
     "kubectl-runs de": ["describe"],
@@ -35,6 +35,8 @@ LINES = {
     "kubectl-runs nope ": [],
 }
 """What is typed, and what may follow; in namespace rai."""
+PATIENT = {PATIENCE: str(SECONDS)}
+"""Who types gets nothing after two seconds; these tests are about what there is to get."""
 
 
 def shell(name: str) -> str:
@@ -50,10 +52,10 @@ def shell(name: str) -> str:
 
 def ask(program: str, script: str, line: str, past: Path, **env: str) -> list[str]:
     """Whatever a shell prints that sourced our script and was asked about a line."""
-    variables = {"TENURE_LOCAL": str(past), "TENURE_NAMESPACE": "rai", "LINE": line, "PATH": _path(), **env}
+    variables = {"TENURE_LOCAL": str(past), "TENURE_NAMESPACE": "rai", "LINE": line, "PATH": _path(), **PATIENT, **env}
     done = subprocess.run(
         [shell(program), *{"bash": ["--norc"], "zsh": ["-f"], "fish": ["--no-config"]}[program], "-c", script],
-        env={**os.environ, **variables}, capture_output=True, text=True, check=False, timeout=60,
+        env={**os.environ, **variables}, capture_output=True, text=True, check=False, timeout=SECONDS,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, ""), done
     return sorted(done.stdout.split("\n")[:-1])
@@ -123,7 +125,7 @@ def test_tenure_completes_too(past: Path) -> None:
 
 def test_kubectl_is_answered_in_its_own_form(past: Path) -> None:
     def told(*words: str) -> list[str]:
-        env = {**os.environ, "TENURE_LOCAL": str(past), "TENURE_NAMESPACE": "rai"}
+        env = {**os.environ, "TENURE_LOCAL": str(past), "TENURE_NAMESPACE": "rai", **PATIENT}
         done = subprocess.run(
             [BIN / "kubectl_complete-runs", *words], env=env, capture_output=True, text=True, check=True
         )

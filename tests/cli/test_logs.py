@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tenure.cli.runs.logs import readable
-from tests.cli.support import call, driven, finish, run_yaml, spawn, submit, until_idle
+from tests.cli.support import SECONDS, call, driven, finish, run_yaml, spawn, submit, until_idle
 
 
 def logs(fleet: Path, *words: str) -> list[str]:
@@ -74,7 +74,7 @@ def test_a_pipe_gets_the_bytes_as_they_were_written(fresh: Path) -> None:
     assert submit(fresh, run_yaml("x", 1, r"printf '\033[31mred\033[0m\007\377\n'")).code == 0
     until_idle(fresh)
     process = spawn("runs", "logs", "rai/x", fleet=fresh, text=False)
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=SECONDS)
     assert out == b"\x1b[31mred\x1b[0m\x07\xff\n"
 
 

@@ -1,6 +1,7 @@
 """`explain`, `plan` and `resolve` on a fleet with promises, cuts and draws, made by a scenario that ends just now."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from time import monotonic, time_ns
 from typing import Any
@@ -8,6 +9,8 @@ from typing import Any
 import pytest
 
 from tenure.cli.local import LocalFleet
+from tenure.embedded.driver import DriverLock
+from tenure.embedded.fleet import Fleet
 from tenure.units import MINUTE, SECOND, format_time
 from tests.cli.support import SECONDS, Done, call, create, driven, run_yaml, still, submit
 
@@ -321,3 +324,41 @@ def test_room_is_made_on_a_fleet_that_is_driven(tmp_path: Path) -> None:
         again = call("runs", "resolve", "rai/z", fleet=fleet)
         assert (again.code, "Room for rai/z is being made" in again.err or "does not wait" in again.err) == (6, True)
         assert call("runs", "cancel", "rai/z", "rai/wide", fleet=fleet).code == 0
+
+
+# --- others go on while somebody asks -------------------------------------------------------------------------------
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
+    """Lets something happen between the first look at a fleet and the dry run."""
+    rehearse = Fleet.rehearse
+    left = [happens]
+
+    def late(self: Fleet, *asked: Any, **when: Any) -> Any:
+        while left:
+            left.pop()()
+        return rehearse(self, *asked, **when)
+
+    monkeypatch.setattr(Fleet, "rehearse", late)
+
+
+def test_a_run_that_starts_while_it_is_explained_is_told_as_started(
+    fresh: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert submit(fresh, run_yaml("x", 8, "true")).code == 0
+    with DriverLock(fresh):  # whoever writes decides
+        meanwhile(monkeypatch, lambda: submit(fresh, run_yaml("y", 1, "true")))
+        done = call("runs", "explain", "rai/x", fleet=fresh)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("Run/rai/x is starting\n"), done.out
+
+
+@pytest.mark.parametrize("words", [["explain"], ["resolve", "--dry-run"]], ids=lambda words: words[0])
+def test_a_run_that_is_deleted_while_it_is_looked_at_is_said_to_be(
+    fresh: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    assert submit(fresh, run_yaml("x", 8, "true")).code == 0
+    meanwhile(monkeypatch, lambda: call("runs", "cancel", "rai/x", fleet=fresh))
+    done = call("runs", *words, "rai/x", fleet=fresh)
+    assert (done.code, done.out) == (5, "")
+    assert done.err.startswith("error: Run/rai/x was deleted while it was looked at\nnext: ")

@@ -7,13 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.cli.support import BIN
+from tests.cli.support import BIN, SECONDS
 
 
 def test_the_tour_shows_real_work_and_ends_with_commands_that_work(tmp_path: Path) -> None:
     env = {**os.environ, "TMPDIR": str(tmp_path)}
     words = [sys.executable, "-m", "tenure.cli.tour"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120, env=env)
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=2 * SECONDS, env=env)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
     out = done.stdout
     assert "\x1b" not in out
@@ -54,7 +54,7 @@ def _proposals_work(out: str, folder: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=2 * SECONDS,
         env={**os.environ, "PATH": path},
     )
     assert done.returncode == 0, done.stdout + done.stderr

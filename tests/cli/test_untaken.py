@@ -2,7 +2,10 @@
 
 from typing import Any
 
-from tenure.cli.untaken import in_turn
+import pytest
+
+from tenure.cli.objects import ObjectsView
+from tenure.cli.untaken import WholeView, in_turn
 from tenure.engine import Apply
 from tenure.kube.translate import read_object
 from tenure.testing import Fleet, budget, envelope, node
@@ -47,3 +50,24 @@ def test_what_an_operator_would_not_take_in_is_left_out() -> None:
     leaving = written("leaving", 1)
     leaving["metadata"]["deletionTimestamp"] = "2025-10-31T23:59:59Z"
     assert started(wrong, leaving, written("a", 3), file=run("b", 4, namespace="lab")) == {"lab/a", "lab/b"}
+
+
+@pytest.mark.parametrize("kind", ["the ledger", "objects"])
+def test_regression_a_run_that_goes_while_it_is_listed_is_listed_whole(kind: str) -> None:
+    """Its entry said already that it is gone, its object was there, and then it was not: `list -o json` ended with an
+    unexpected KeyError, now and then, for who polled until a run was gone."""
+    left = [written("going", 1)]
+
+    def fetch(namespace: str | None, name: str) -> list[Object]:
+        return [left.pop()] if left else []
+
+    fleet = Fleet(node("n0"))
+    view = (
+        WholeView(fleet.state, fetch, now=fleet.now)
+        if kind == "the ledger"
+        else ObjectsView(fetch, now=fleet.now, unreadable=Exception("no ledger"))
+    )
+    (line,) = view.lines()
+    assert view.run(line.namespace, line.name).metadata.name == "going"
+    assert view.line(line.namespace, line.name) == line
+    assert view.line("lab", "another") is None

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from inline_snapshot import snapshot
 
+from tenure.testing.kube import until
 from tests.cli.support import BUDGETS, Done, call, driven, run_yaml, still, submit
 
 
@@ -145,7 +146,8 @@ def test_what_no_embedded_fleet_can_run_is_refused_before_it_is_tried_for_ever(f
 def test_a_run_that_waits_is_told_when_it_starts_and_what_that_rests_on(fresh: Path) -> None:
     with driven(fresh):
         assert submit(fresh, run_yaml("a", 14, "sleep 60", runtime={"expectedDuration": "1h"})).code == 0
-        told = submit(fresh, run_yaml("b", 8, "true")).out
+        until(lambda: call("runs", "list", "-n", "rai", "--phase", "Running", "-o", "name", fleet=fresh).out)
+        told = submit(fresh, run_yaml("b", 8, "true")).out  # its start moves no more: the hour of the other has begun
         assert still(told).endswith(" Planned start: TIME (in AGE), projected from declared ends.\n"), still(told)
         again = call("runs", "submit", "-f", "-", "-o", "json", fleet=fresh, stdin=run_yaml("b", 8, "true")).json
         planned = call("runs", "list", "-n", "rai", "-o", "json", fleet=fresh).json["items"][1]["status"]

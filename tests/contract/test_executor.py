@@ -22,7 +22,7 @@ from tests.embedded.pods import clock, container, manifest, pod
 
 Work = Literal["endless", "succeeds", "fails"]
 SCRIPTS: dict[Work, str] = {"endless": "sleep 60", "succeeds": "exit 0", "fails": "exit 3"}
-DEADLINE_SECONDS = 30
+DEADLINE_SECONDS = 120
 
 
 class Rig:

@@ -48,7 +48,7 @@ NOT_RUN = {
 _BLOCK = re.compile(r"^```console\n(?P<body>.*?)^```", re.MULTILINE | re.DOTALL)
 _DOCUMENT = re.compile(r"<<-?\s*['\"]?(\w+)")
 _MARK = "@@tenure-docs-mark@@"
-SECONDS = 90
+SECONDS = 240
 
 
 class Step(NamedTuple):

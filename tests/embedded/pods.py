@@ -15,7 +15,7 @@ from tenure.facts import Pod, PodPhase
 from tenure.shell.executor import Executor, PodReport, PodWork
 from tenure.units import Instant
 
-DEADLINE_SECONDS = 30
+DEADLINE_SECONDS = 120
 
 
 def clock() -> Instant:

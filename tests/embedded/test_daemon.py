@@ -23,7 +23,7 @@ from tenure.ledger import Ledger
 from tenure.testing import budget, node, run
 from tenure.units import HOUR, SECOND, Instant, parse_time
 from tests.embedded.crash_support import audit
-from tests.embedded.drivers import DEADLINE_SECONDS, TENURE, Site, interrupt, is_running, kill, pids
+from tests.embedded.drivers import DEADLINE_SECONDS, TENURE, Site, interrupt, is_running, kill, pids, until_there
 
 REFUSED = 6
 
@@ -75,8 +75,8 @@ def test_whoever_writes_decides_only_while_somebody_drives(site: Site) -> None:
 
 
 def test_ctrl_c_stops_driving_and_leaves_the_work_running(site: Site, tmp_path: Path) -> None:
-    trace = tmp_path / "pids"
-    site.submit(site.run("train", 8, f"echo $$$$ >> {trace}; exec sleep 2"))
+    trace, over = tmp_path / "pids", tmp_path / "over"
+    site.submit(site.run("train", 8, f"echo $$$$ >> {trace}; {until_there(over)}"))
     driver = site.up()
     [pid] = pids(trace, 1)
     site.until(lambda: site.phase("train") == "Running")
@@ -84,6 +84,7 @@ def test_ctrl_c_stops_driving_and_leaves_the_work_running(site: Site, tmp_path: 
     assert is_running(pid)
     assert "takes over again" in site.said()
     assert [row.end for row in site.leases()] == [None]
+    over.touch()
     site.finish()
     assert pids(trace, 1) == [pid]
     site.judge({"train": "Completed"})

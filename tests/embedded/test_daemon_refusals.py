@@ -6,6 +6,7 @@ import os
 import resource
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -17,6 +18,7 @@ from tenure.embedded.driver import is_driven
 from tenure.embedded.fleet import Fleet
 from tenure.ledger import Code, Ledger, LedgerRefused, sidecar
 from tests.embedded.drivers import DEADLINE_SECONDS, TENURE, Site, interrupt, is_running, pids
+from tests.embedded.pods import alive
 
 REFUSED = 6
 Fault = Callable[[Site, Path], Callable[[], None]]
@@ -158,12 +160,18 @@ def goes_on(site: Workplace) -> None:
     site.until(lambda: len(site.started()) > before + 2)
 
 
+def started_at_last(site: Workplace) -> Counter[str]:
+    """What has started when all that was launched before the ledger was refused has come and gone."""
+    site.until(lambda: not [line for _, line in alive(site.pods) if "restless" in line])
+    return site.started()
+
+
 def test_an_anchor_taken_away_from_a_driver_stops_admissions_until_it_is_back(site: Workplace, tmp_path: Path) -> None:
     with restless(site) as driver:
         sidecar(site.path).rename(tmp_path / "mislaid")
         site.until(lambda: "AnchorMissing" in site.errors.read_text())
         assert "Running work goes on, nothing is admitted" in site.errors.read_text()
-        before = site.started()
+        before = started_at_last(site)
         with pytest.raises(LedgerRefused):
             site.submit(site.run("refused", 4, "true"))
         assert is_running(site.pid)
@@ -185,7 +193,7 @@ def test_a_ledger_replaced_under_a_driver_stops_admissions_until_the_right_one_i
             file.rename(tmp_path / "right" / file.name)
         put_back(site.path, tmp_path / "old")
         site.until(lambda: "BehindAnchor" in site.errors.read_text())
-        before = site.started()
+        before = started_at_last(site)
         with pytest.raises(LedgerRefused, match="an old copy"):
             site.submit(site.run("refused", 4, "true"))
         assert is_running(site.pid)

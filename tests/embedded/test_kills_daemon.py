@@ -25,7 +25,7 @@ from tenure.embedded import shim
 from tenure.embedded.driver import is_driven
 from tenure.embedded.fleet import clock
 from tenure.ledger import WRITE_POINTS
-from tests.embedded.drivers import DEADLINE_SECONDS, Site, is_running, kill, pids
+from tests.embedded.drivers import DEADLINE_SECONDS, Site, is_running, kill, pids, until_there
 from tests.embedded.pods import wait_for
 
 ALL = os.environ.get("KILLS") == "all"
@@ -118,24 +118,26 @@ def with_luck(driver: subprocess.Popen[bytes], luck: Random) -> None:
 
 
 def test_a_driver_killed_while_pods_run_finds_them_again(site: Site, tmp_path: Path) -> None:
-    trace = tmp_path / "pids"
-    site.submit(site.run("train", 8, f"echo $$$$ >> {trace}; exec sleep 1", pod=4))
+    trace, over = tmp_path / "pids", tmp_path / "over"
+    site.submit(site.run("train", 8, f"echo $$$$ >> {trace}; {until_there(over)}", pod=4))
     driver = site.up()
     first = pids(trace, 2)
     site.until(lambda: site.phase("train") == "Running")
     kill(driver)
     assert all(is_running(pid) for pid in first)
+    over.touch()
     site.finish()
     assert pids(trace, 2) == first
     site.judge({"train": "Completed"})
 
 
-def ended_alone(site: Site, script: str) -> None:
+def ended_alone(site: Site, over: Path, code: int = 0) -> None:
     """A run of one pod that ends while nobody drives; the next driver finds out, and bills it to its real end."""
-    site.submit(site.run("train", 8, script))
+    site.submit(site.run("train", 8, f"{until_there(over)}; exit {code}"))
     driver = site.up()
     site.until(lambda: site.phase("train") == "Running")
     kill(driver)
+    over.touch()
     wait_for(site.folder("train-a1-0").path / shim.EXIT)
     returned = clock()
     site.finish()
@@ -146,13 +148,13 @@ def ended_alone(site: Site, script: str) -> None:
     assert row.end < returned
 
 
-def test_what_succeeds_while_no_driver_lives_is_billed_to_its_real_end(site: Site) -> None:
-    ended_alone(site, "sleep 0.5")
+def test_what_succeeds_while_no_driver_lives_is_billed_to_its_real_end(site: Site, tmp_path: Path) -> None:
+    ended_alone(site, tmp_path / "over")
     site.judge({"train": "Completed"})
 
 
-def test_what_fails_while_no_driver_lives_is_billed_to_its_real_end(site: Site) -> None:
-    ended_alone(site, "sleep 0.5; exit 5")
+def test_what_fails_while_no_driver_lives_is_billed_to_its_real_end(site: Site, tmp_path: Path) -> None:
+    ended_alone(site, tmp_path / "over", 5)
     site.judge({"train": "Failed"})
     assert "5" in site.state().runs["lab/train"].life.message
 
@@ -165,7 +167,7 @@ def test_a_canceled_run_is_really_gone_though_its_driver_died_in_the_middle_of_s
     site: Site, tmp_path: Path
 ) -> None:
     trace = tmp_path / "pids"
-    site.submit(site.run("stubborn", 8, STUBBORN.format(trace=trace), grace=0.5))
+    site.submit(site.run("stubborn", 8, STUBBORN.format(trace=trace), grace=3))  # time to kill its driver
     driver = site.up()
     [pid] = pids(trace, 1)
     site.until(lambda: site.phase("stubborn") == "Running")

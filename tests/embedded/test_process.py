@@ -98,9 +98,9 @@ def test_a_working_dir_that_does_not_exist_fails_and_says_so(world: World) -> No
 
 def test_what_a_container_left_in_the_background_dies_with_it(world: World, tmp_path: Path) -> None:
     """In its process group, and in a session of its own: both hold GPUs that the lease would give away."""
-    pids = tmp_path / "pids"
-    own_session = f"setsid sh -c 'echo $$$$ >> {pids}; exec sleep 300'"
-    world.run("p", f"sleep 300 & echo $! >> {pids}; {own_session} & sleep 0.1")
+    pids, both = tmp_path / "pids", tmp_path / "both"
+    own_session = f"setsid sh -c 'echo $$$$ >> {pids}; touch {both}; exec sleep 300'"
+    world.run("p", f"sleep 300 & echo $! >> {pids}; {own_session} & until [ -e {both} ]; do sleep 0.01; done")
     world.until("p", "Succeeded")
     assert len(pids.read_text().split()) == 2
     assert [pid for pid in map(int, pids.read_text().split()) if is_alive(pid)] == []

@@ -56,7 +56,7 @@ class Home:
         return str(found.get(key, "Gone"))
 
     def is_phase(self, key: str, phase: str) -> None:
-        until(lambda: self.phase(key) == phase, 30)
+        until(lambda: self.phase(key) == phase)
 
 
 VISION = """

@@ -75,7 +75,7 @@ class Running:
 
     def stop(self) -> None:
         self.operator.stop()
-        self._thread.join(30)
+        self._thread.join(PATIENCE)
         assert not self._thread.is_alive(), "the operator does not stop"
         self._close()
         if self.failed is not None:
@@ -86,7 +86,7 @@ class Running:
         self.operator.stopping.set()
         self.operator.bell.ring()
         self.operator.desk.close()
-        self._thread.join(30)
+        self._thread.join(PATIENCE)
         assert not self._thread.is_alive(), "the dead do not walk"
         self.operator.informers.stop()
         self._close()
@@ -105,8 +105,14 @@ class Running:
         while quiet < 3:
             assert self.failed is None, self.failed
             assert time.monotonic() < deadline, "the operator does not settle"
-            quiet = quiet + 1 if self.operator.ready and self.operator.desk.idle else 0
+            quiet = quiet + 1 if self.operator.ready and self._has_written() else 0
             time.sleep(0.05)
+
+    def _has_written(self) -> bool:
+        """Whether nothing waits to be written: at the desk, or held back for a second since it may change again."""
+        operator = self.operator
+        held = operator.leading() and (operator.intake.waiting or operator.materialiser.next_flush() is not None)
+        return operator.desk.idle and not held
 
 
 @contextmanager

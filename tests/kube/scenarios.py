@@ -36,6 +36,7 @@ from tenure.simulate.player import Player, merge
 from tenure.simulate.scenario import Patch, Scenario
 from tenure.testing.builders import TEMPLATE
 from tenure.testing.kube import AT, EXIT_CODE, GO, GONE, ControlPlane, until
+from tenure.testing.kube.waiting import PATIENCE
 from tenure.testing.scenarios import Watcher
 from tenure.units import Instant, format_time, parse_time
 from tests.kube.operating import hang_up
@@ -43,7 +44,7 @@ from tests.kube.operating import hang_up
 Object = dict[str, Any]
 Order = tuple[str, dict[str, str], str]
 """A pod, what KWOK reads on it, and the phase that it is then in; none if it is gone."""
-SYNC_SECONDS = 20.0
+SYNC_SECONDS = PATIENCE
 
 
 class TracingClient(Client):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tenure.testing.kube import until
+from tenure.testing.kube.waiting import PATIENCE
 from tools import kube_assets
 from tools.kube_assets import PROGRAMS
 
@@ -29,6 +30,7 @@ COMPILER = """\
         [ -z "$GO_CANNOT_BUILD" ] || { echo "$GO_CANNOT_BUILD" >&2; exit 1; }
         printf half > "$2"
         [ -z "$GO_IS_SLOW" ] || sleep "$GO_IS_SLOW"
+        [ -z "$GO_WAITS_FOR" ] || until [ -e "$GO_WAITS_FOR" ]; do sleep 0.05; done
         printf '#!/bin/sh\\n' > "$2"; chmod +x "$2" ;;
     esac
 """
@@ -65,7 +67,7 @@ class Machine:
 
     def run(self, *arguments: str) -> tuple[int, str, str]:
         with self.start(*arguments) as child:
-            out, told = child.communicate(timeout=60)
+            out, told = child.communicate(timeout=PATIENCE)
             return child.returncode, out, told
 
     @property
@@ -148,7 +150,7 @@ def test_an_interrupted_build_is_taken_up_again(machine: Machine, how: signal.Si
     with machine.start() as child:
         until(lambda: machine.built)
         os.killpg(child.pid, how)
-        _, told = child.communicate(timeout=30)
+        _, told = child.communicate(timeout=PATIENCE)
     assert (child.returncode, machine.cached) == (130, [])
     assert "the same command goes on" in told
     assert machine.with_go(GO_IS_SLOW="").run()[0] == 0
@@ -166,13 +168,17 @@ def test_a_killed_build_is_never_taken_for_a_program(machine: Machine) -> None:
 
 
 def test_a_second_caller_waits_and_builds_nothing(machine: Machine) -> None:
-    machine.with_go(GO_IS_SLOW="0.5")
+    go = machine.folder / "go-on"
+    machine.with_go(GO_WAITS_FOR=str(go))
     with machine.start() as first:
         until(lambda: machine.built)
-        code, out, told = machine.run()
-        assert (code, len(out.splitlines())) == (0, len(NAMES))
-        assert "waiting for another call" in told
-        first.communicate(timeout=30)
+        with machine.start() as second:
+            assert second.stderr is not None
+            assert any("waiting for another call" in line for line in second.stderr)
+            go.touch()
+            out, _ = second.communicate(timeout=PATIENCE)
+        assert (second.returncode, len(out.splitlines())) == (0, len(NAMES))
+        first.communicate(timeout=PATIENCE)
     assert machine.built == NAMES
 
 

@@ -1,19 +1,26 @@
 """The client on a real API server: every verb, every refusal, and what is tried again."""
 
 import asyncio
+import socket
+import ssl
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tenure.kube.certs import Keeper, bundle
 from tenure.kube.client import Client, WatchEvent
 from tenure.kube.config import Access, from_kubeconfig
 from tenure.kube.errors import ApiError
 from tenure.kube.loop import IO
 from tenure.kube.resources import CONFIG_MAPS, NAMESPACES, PODS, SERVICE_ACCOUNTS, resource_of
-from tenure.testing.kube import ControlPlane
+from tenure.testing.kube import ControlPlane, until
 from tenure.testing.kube.proxy import FaultProxy
+from tenure.testing.kube.waiting import PATIENCE
 
 MAPS = "/configmaps"
 
@@ -31,7 +38,7 @@ def proxy(plane: ControlPlane) -> Iterator[FaultProxy]:
 
 @pytest.fixture
 def faulty(proxy: FaultProxy, connect: Callable[..., Client]) -> Client:
-    return connect(Access(server=proxy.server), timeout=2.0)
+    return connect(Access(server=proxy.server), timeout=PATIENCE)
 
 
 def config_map(name: str, namespace: str, **data: str) -> dict[str, Any]:
@@ -110,16 +117,20 @@ def test_lists_come_in_pages_of_one_instant(io: IO, client: Client, namespace: s
 
 
 def test_a_watch_tells_what_happened_since_and_ends_in_time(io: IO, client: Client, namespace: str) -> None:
-    async def told(version: str, seconds: int) -> list[WatchEvent]:
-        watch = client.watch(CONFIG_MAPS, namespace, resource_version=version, timeout_seconds=seconds)
-        return [event async for event in watch]
+    async def told(version: str, count: int) -> list[WatchEvent]:
+        """Of the first watch that has told so many changes: the server is given a second for each."""
+        while True:
+            watch = client.watch(CONFIG_MAPS, namespace, resource_version=version, timeout_seconds=1)
+            changes = [event async for event in watch if event.type != "BOOKMARK"]
+            if len(changes) >= count:
+                return changes
 
     listing = io.run(client.list(CONFIG_MAPS, namespace))
     io.run(client.create(CONFIG_MAPS, config_map("a", namespace, x="é" * 200_000)))
     io.run(client.patch(CONFIG_MAPS, "a", {"data": {"x": "2"}}, namespace))
     io.run(client.delete(CONFIG_MAPS, "a", namespace))
-    events = io.run(told(listing.resource_version, 2))
-    changes = [(one.type, len(one.object["data"]["x"])) for one in events if one.type != "BOOKMARK"]
+    events = io.run(told(listing.resource_version, 3), timeout=PATIENCE)
+    changes = [(one.type, len(one.object["data"]["x"])) for one in events]
     assert changes == [("ADDED", 200_000), ("MODIFIED", 1), ("DELETED", 1)]
 
 
@@ -192,12 +203,15 @@ def test_a_write_that_was_throttled_is_tried_again(
     [("error", False), ("error-after", True), ("reset-before", False), ("reset-after", True), ("hang-after", True)],
 )
 def test_a_write_whose_answer_is_lost_is_not_repeated(
-    io: IO, faulty: Client, client: Client, proxy: FaultProxy, namespace: str, kind: str, applied: bool
+    io: IO, connect: Callable[..., Client], client: Client, proxy: FaultProxy, namespace: str, kind: str, applied: bool
 ) -> None:
+    hasty = connect(Access(server=proxy.server), timeout=2.0 if kind == "hang-after" else PATIENCE)
     proxy.fail(kind, method="POST", path=MAPS, times=10)
-    lost = refusal(io, faulty.create(CONFIG_MAPS, config_map("a", namespace)))
+    lost = refusal(io, hasty.create(CONFIG_MAPS, config_map("a", namespace)))
     assert lost.in_doubt
     assert len(proxy.log) == 1
+    if applied:  # who does not wait for an answer may be ahead of it
+        until(lambda: io.run(client.list(CONFIG_MAPS, namespace)).items)
     assert bool(io.run(client.list(CONFIG_MAPS, namespace)).items) is applied
 
 
@@ -242,8 +256,8 @@ def test_a_server_that_is_not_there_is_asked_a_few_times(io: IO, connect: Callab
 def test_no_more_calls_than_allowed_are_under_way(
     io: IO, proxy: FaultProxy, connect: Callable[..., Client], namespace: str
 ) -> None:
-    client = connect(Access(server=proxy.server), in_flight=3, timeout=20.0)
-    proxy.fail("delay", method="POST", path=MAPS, times=3, seconds=3.0)
+    client = connect(Access(server=proxy.server), in_flight=3, timeout=PATIENCE)
+    proxy.fail("hold", method="POST", path=MAPS, times=9)
 
     async def make_all() -> int:
         works = [asyncio.create_task(client.create(CONFIG_MAPS, config_map(f"m{n}", namespace))) for n in range(9)]
@@ -251,6 +265,7 @@ def test_no_more_calls_than_allowed_are_under_way(
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.3)
         under_way = len(proxy.log)
+        proxy.heal()
         await asyncio.gather(*works)
         return under_way
 
@@ -265,7 +280,7 @@ def test_a_watch_that_breaks_or_falls_silent_ends_with_an_error(
     told: list[WatchEvent] = []
 
     async def follow(version: str) -> None:
-        watch = faulty.watch(CONFIG_MAPS, namespace, resource_version=version, timeout_seconds=1, silence=0.5)
+        watch = faulty.watch(CONFIG_MAPS, namespace, resource_version=version, timeout_seconds=5, silence=0.5)
         async for event in watch:
             told.append(event)  # noqa: PERF401 -- what was told before the error counts
 
@@ -299,11 +314,37 @@ def test_who_stops_waiting_takes_the_work_back() -> None:
             raise
 
     with IO() as io:
-        with pytest.raises(TimeoutError):
-            io.run(work(), timeout=0.05)
-        io.run(asyncio.sleep(0.05))
+        while not ended:  # what had not even begun in that time is taken back, too, and says nothing
+            with pytest.raises(TimeoutError):
+                io.run(work(), timeout=0.05)
+            io.run(asyncio.sleep(0.05))
         assert ended == ["cancelled"]
         io.start(work())
         io.run(asyncio.sleep(0))
     assert ended == ["cancelled", "cancelled"], "closing ends what still runs"
     io.close()
+
+
+def test_a_server_that_does_not_say_goodbye_is_left_all_the_same() -> None:
+    """A connection that stays open is a warning of some later moment: in tests, the failure of another one."""
+    keeper = Keeper(["127.0.0.1"], now=datetime.now(UTC))
+    trust = ssl.create_default_context(cadata=bundle(b"", keeper.authorities, now=datetime.now(UTC)).decode())
+    over = threading.Event()
+
+    def serve(listener: socket.socket) -> None:
+        with keeper.context.wrap_socket(listener.accept()[0], server_side=True):
+            over.wait(PATIENCE)
+
+    async def hang_up(port: int) -> socket.socket:
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust)
+        writer.close()
+        found: socket.socket = writer.get_extra_info("socket")
+        return found
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+        serving = pool.submit(serve, listener)
+        with IO() as io:
+            connection = io.run(hang_up(listener.getsockname()[1]))
+        assert connection.fileno() == -1
+        over.set()
+        serving.result()

@@ -52,8 +52,9 @@ def definition(plane: ControlPlane, kind: str) -> Tree:
 
 def established(plane: ControlPlane, kind: str) -> bool:
     conditions = definition(plane, kind).get("status", {}).get("conditions") or []
-    (version,) = manifest(kind)["spec"]["versions"]
-    served = plane.api.get(f"/apis/{manifest(kind)['spec']['group']}/{version['name']}").status == 200
+    spec = manifest(kind)["spec"]
+    (version,) = spec["versions"]
+    served = plane.api.get(f"/apis/{spec['group']}/{version['name']}/{spec['names']['plural']}").ok
     return served and any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
 
 

@@ -8,6 +8,7 @@ from tenure.kube.desk import EVENT, LEASE, POD, STATUS, Desk
 from tenure.kube.errors import ApiError, NotTaken
 from tenure.kube.loop import IO
 from tenure.testing.kube import until
+from tenure.testing.kube.waiting import PATIENCE
 
 
 def writer(log: list[str], word: str) -> Callable[[], Awaitable[None]]:
@@ -17,8 +18,10 @@ def writer(log: list[str], word: str) -> Callable[[], Awaitable[None]]:
     return write
 
 
-def held(gate: threading.Event) -> Callable[[], Awaitable[None]]:
+def held(gate: threading.Event, began: threading.Event | None = None) -> Callable[[], Awaitable[None]]:
     async def write() -> None:
+        if began is not None:
+            began.set()
         while not gate.is_set():
             await asyncio.sleep(0.001)
 
@@ -31,18 +34,19 @@ def test_of_what_waits_the_lowest_rank_goes_first(io: IO) -> None:
     for rank, word in ((EVENT, "event"), (STATUS, "status"), (LEASE, "lease")):
         desk.put(word, writer(log, word), rank=rank)
     gate.set()
-    assert desk.wait(5)
+    assert desk.wait(PATIENCE)
     assert log == ["lease", "status", "event"]
 
 
 def test_the_newest_wish_for_an_object_is_the_one_that_is_written(io: IO) -> None:
-    desk, gate, log = Desk(io), threading.Event(), list[str]()
-    desk.put("a", held(gate), rank=STATUS)
+    desk, gate, began, log = Desk(io), threading.Event(), threading.Event(), list[str]()
+    desk.put("a", held(gate, began), rank=STATUS)
+    assert began.wait(PATIENCE)  # or else what is under way would be one of the wishes
     for word in ("one", "two", "three"):
         desk.put("a", writer(log, word), rank=STATUS)
     assert desk.holds("a")
     gate.set()
-    assert desk.wait(5)
+    assert desk.wait(PATIENCE)
     assert log == ["three"]
     assert not desk.holds("a")
 
@@ -63,7 +67,7 @@ def test_it_says_when_more_waits_than_hands_can_take_up(io: IO) -> None:
     desk.put("e", write, rank=LEASE)
     assert desk.crowded
     gate.set()
-    assert desk.wait(5)
+    assert desk.wait(PATIENCE)
     assert not desk.crowded
 
 
@@ -78,7 +82,7 @@ def test_no_more_are_under_way_than_there_are_hands(io: IO) -> None:
 
     for index in range(20):
         desk.put(str(index), write, rank=LEASE)
-    assert desk.wait(5)
+    assert desk.wait(PATIENCE)
     assert most == [3]
     assert desk.done == 20
 
@@ -97,7 +101,7 @@ def test_a_passing_fault_is_tried_again_and_a_refusal_is_told_once(io: IO) -> No
 
     desk.put("flaky", flaky, rank=LEASE)
     desk.put("refused", refused, rank=LEASE)
-    assert desk.wait(10)
+    assert desk.wait(PATIENCE)
     assert tries == [3]
     assert told == ["refused: 422 Invalid: no"]
 
@@ -117,17 +121,17 @@ def test_regression_what_was_refused_is_written_when_it_is_asked_for_again(io: I
 
     def again() -> list[str]:
         desk.again()
-        assert desk.wait(5)
+        assert desk.wait(PATIENCE)
         return log
 
     for key, rank in (("lease", LEASE), ("run", STATUS), ("pod", POD), ("event", EVENT)):
         desk.put(key, guarded(key), rank=rank)
-    assert desk.wait(5)
+    assert desk.wait(PATIENCE)
     assert again() == []
     assert sorted(told) == [f"{key}: 403 Forbidden: no" for key in ("event", "lease", "pod", "run")], "told once"
     allowed[0] = True
     desk.put("run", guarded("a newer status"), rank=STATUS)
-    assert desk.wait(5)
+    assert desk.wait(PATIENCE)
     assert again() == ["a newer status", "lease"], "whoever wants a pod looks what became of it"
     assert again() == ["a newer status", "lease"]
 
@@ -142,22 +146,17 @@ def test_a_refusal_that_is_not_taken_for_an_answer_is_tried_again_and_told_once(
             raise NotTaken(ApiError(403, "Forbidden", "no"))
 
     desk.put("pod", write, rank=POD)
-    assert desk.wait(10)
+    assert desk.wait(PATIENCE)
     assert (tries, told) == ([3], ["pod: 403 Forbidden: no"])
 
 
 def test_what_waits_can_be_taken_back_and_what_is_under_way_cannot(io: IO) -> None:
     desk, gate, began, log = Desk(io, hands=1), threading.Event(), threading.Event(), list[str]()
-
-    async def write() -> None:
-        began.set()
-        await held(gate)()
-
-    desk.put("held", write, rank=LEASE)
+    desk.put("held", held(gate, began), rank=LEASE)
     desk.put("b", writer(log, "b"), rank=LEASE)
-    assert began.wait(5)
+    assert began.wait(PATIENCE)
     assert not desk.drop("held")
     assert desk.drop("b")
     gate.set()
-    assert desk.wait(5)
+    assert desk.wait(PATIENCE)
     assert log == []

@@ -294,6 +294,7 @@ def test_a_run_that_nobody_takes_in(healthy: Patient, running: Running, monkeypa
 def test_who_may_look_at_little_is_told_what_it_would_take(healthy: Patient, tmp_path: Path) -> None:
     plane = healthy.plane
     plane.api.create(binding("tenure-auditor", "eve")).must()
+    until(lambda: plane.api.acting_as("eve").get(f"/apis/{GROUP}/v1/ledgerentries").ok)
     env = {"KUBECONFIG": str(plane.user("eve")), "TENURE_CACHE": str(tmp_path)}
     checks = {one["check"]: one for one in healthy.told(**env)}
     for name in ("kinds", "enforcement", "roles", "webhook"):

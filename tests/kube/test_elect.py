@@ -11,6 +11,7 @@ from tenure.kube.elect import Elector
 from tenure.kube.loop import IO
 from tenure.testing.kube import ControlPlane, until
 from tenure.testing.kube.proxy import FaultProxy
+from tenure.testing.kube.waiting import PATIENCE
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces"
 Stand = Callable[..., tuple[Elector, Future[None]]]
@@ -18,12 +19,12 @@ Stand = Callable[..., tuple[Elector, Future[None]]]
 
 @pytest.fixture
 def stand(io: IO, plane: ControlPlane, namespace: str) -> Iterator[Stand]:
-    """Lets a candidate stand, quick to renew and quick to give others up."""
+    """Lets a candidate stand, quick to renew; it gives others up who have not renewed for ``duration`` seconds."""
     clients, works = [], []
 
-    def standing(name: str, access: Access | None = None) -> tuple[Elector, Future[None]]:
-        clients.append(client := Client(access or from_kubeconfig(plane.admin), timeout=2.0))
-        elector = Elector(client, name, namespace=namespace, duration=1.5, renew=0.1)
+    def standing(name: str, access: Access | None = None, *, duration: float) -> tuple[Elector, Future[None]]:
+        clients.append(client := Client(access or from_kubeconfig(plane.admin), timeout=duration))
+        elector = Elector(client, name, namespace=namespace, duration=duration, renew=0.1)
         works.append(work := io.start(elector.campaign()))
         return elector, work
 
@@ -35,41 +36,41 @@ def stand(io: IO, plane: ControlPlane, namespace: str) -> Iterator[Stand]:
 
 
 def test_one_leads_and_the_others_wait(stand: Stand, plane: ControlPlane, namespace: str) -> None:
-    first, _ = stand("first")
-    assert first.leading.wait(5)
-    second, _ = stand("second")
+    first, _ = stand("first", duration=6.0)
+    assert first.leading.wait(PATIENCE)
+    second, _ = stand("second", duration=6.0)
     until(lambda: second.holder == "first")
-    assert not second.leading.wait(2.5), "a leader that renews is not given up"
+    assert not second.leading.wait(8.0), "a leader that renews is not given up"
     spec = plane.api.get(f"{PATH}/{namespace}/leases/tenure-operator").must()["spec"]
     assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("first", 1)
 
 
 def test_who_steps_down_lets_the_next_in_at_once(stand: Stand) -> None:
-    first, work = stand("first")
-    assert first.leading.wait(5)
-    second, _ = stand("second")
+    first, work = stand("first", duration=2 * PATIENCE)
+    assert first.leading.wait(PATIENCE)
+    second, _ = stand("second", duration=2 * PATIENCE)
     until(lambda: second.holder == "first")
     work.cancel()
-    assert second.leading.wait(1.4)
+    assert second.leading.wait(PATIENCE), "long before it would have been given up"
     assert not first.leading.is_set()
 
 
 def test_a_leader_that_is_cut_off_gives_up_and_another_follows(stand: Stand, plane: ControlPlane) -> None:
     with FaultProxy.started(plane.admin) as proxy:
-        first, work = stand("first", Access(server=proxy.server))
-        assert first.leading.wait(5)
-        second, _ = stand("second")
+        first, work = stand("first", Access(server=proxy.server), duration=4.0)
+        assert first.leading.wait(PATIENCE)
+        second, _ = stand("second", duration=4.0)
         proxy.fail("reset-before", times=10_000)
-        assert second.leading.wait(10)
-        until(lambda: not first.leading.is_set(), 10)
+        assert second.leading.wait(PATIENCE)
+        until(lambda: not first.leading.is_set())
         proxy.heal()
-        until(lambda: first.holder == "second", 10)
+        until(lambda: first.holder == "second")
         assert not first.leading.is_set()
         work.cancel()
 
 
 def test_of_many_that_begin_at_once_one_leads(stand: Stand) -> None:
-    electors = [stand(f"candidate-{number}")[0] for number in range(5)]
+    electors = [stand(f"candidate-{number}", duration=2 * PATIENCE)[0] for number in range(5)]
     until(lambda: any(one.leading.is_set() for one in electors))
     until(lambda: len({one.holder for one in electors}) == 1)
     assert [one.leading.is_set() for one in electors].count(True) == 1

@@ -26,6 +26,7 @@ from tenure.shell.executor import PodReport
 from tenure.testing import Fleet, budget, nodes, run
 from tenure.testing.builders import TEMPLATE
 from tenure.testing.kube import EXIT_CODE, ControlPlane, Kwok, gpu_node, until
+from tenure.testing.kube.waiting import PATIENCE
 from tests.contract.test_executor import *  # noqa: F403 -- all of it, so that a test added there is run here, too
 from tests.contract.test_executor import SCRIPTS, Rig, Work
 
@@ -42,7 +43,7 @@ class Eyes:
         self.cache = cache = Informer(client, PODS, self.bell, namespace=namespace, keep=keep_pod)
         self.informers = Informers(io, [cache])
         self.informers.start()
-        assert not self.informers.wait(30)
+        assert not self.informers.wait(PATIENCE)
         self.desk = Desk(io)
         self.executor = KubeExecutor(
             client, self.desk, cache, fleet=FLEET, state=state, seq=lambda: 1, bind=bind, changed=self.bell.ring

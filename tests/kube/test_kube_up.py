@@ -51,7 +51,7 @@ def test_a_cluster_goes_up_is_used_and_goes_down(tmp_path: Path) -> None:
         if operated:
             given = "\n---\n".join(json.dumps(each) for each in WORK)
             in_its_shell(folder, "kubectl apply -f -", given)
-            in_its_shell(folder, "kubectl wait --for=condition=Running run/train -n demo --timeout=60s")
+            in_its_shell(folder, "kubectl wait --for=condition=Running run/train -n demo --timeout=120s")
             pods = in_its_shell(folder, "kubectl get pods -n demo -o jsonpath='{.items[*].status.phase}'")
             assert pods.split() == ["Running", "Running"]
 

@@ -64,7 +64,7 @@ def test_a_bound_pod_runs(plane: ControlPlane, namespace: str, node: str) -> Non
     status = becomes(plane, bound(plane, namespace, node), "Running")
     assert {"type": "Ready", "status": "True"}.items() <= status["conditions"][-1].items()
     assert status["podIP"]
-    done = plane.kubectl("wait", "--for=condition=Ready", "pod", "--all", "-n", namespace, "--timeout=20s")
+    done = plane.kubectl("wait", "--for=condition=Ready", "pod", "--all", "-n", namespace, "--timeout=120s")
     assert "condition met" in done.stdout
 
 

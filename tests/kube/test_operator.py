@@ -72,7 +72,7 @@ def test_a_run_is_admitted_runs_and_completes(world: World) -> None:
     assert {lease["spec"]["runRef"]["uid"] for lease in leases} == {run["metadata"]["uid"]}
     until(lambda: FINALIZER in world.run("train")["metadata"].get("finalizers", []))
     assert world.condition("train", "Running")["status"] == "True"
-    done = world.plane.kubectl("wait", "--for=condition=Running", "run/train", "-n", world.namespace, "--timeout=5s")
+    done = world.plane.kubectl("wait", "--for=condition=Running", "run/train", "-n", world.namespace, "--timeout=120s")
     assert "condition met" in done.stdout
     for pod in pods:
         world.note(pod["metadata"]["name"], exit_code="0")
@@ -95,7 +95,7 @@ def test_pods_find_one_another_and_the_books_own_nothing(world: World) -> None:
         assert pod["metadata"]["ownerReferences"][0]["uid"] == run["metadata"]["uid"]
         assert pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "8"
         assert any(one["key"] == "rq.davidlangworthy.io/managed" for one in pod["spec"]["tolerations"])
-    (service,) = world.items("services", "train")
+    (service,) = until(lambda: world.items("services", "train"))
     assert service["spec"]["clusterIP"] == "None"
     assert not [lease for lease in world.leases("train") if lease["metadata"].get("ownerReferences")]
 
@@ -153,7 +153,7 @@ def test_what_a_kubelet_rejects_is_tried_again_and_is_not_a_failure_of_the_work(
     machines(world, 1)
     world.submit("train", 8, **here(world), notes={REJECTED: "UnexpectedAdmissionError"})
     until(lambda: "Fail" in world.closures("train"))
-    run = world.run("train")
+    run = until(lambda: (one := world.run("train")).get("status") and one)
     assert run["status"]["phase"] == "Pending"
     assert run["status"]["restarts"] == 0
     until(lambda: len(world.leases("train")) >= 2)  # the next attempt, after a backoff
@@ -163,7 +163,7 @@ def test_a_spare_takes_over_when_a_node_is_fenced(world: World) -> None:
     nodes = machines(world, 3)
     world.submit("train", 16, **here(world, groupGPUs=16), sparesPerGroup=8)
     world.is_phase("train", "Running")
-    (spare,) = [lease for lease in world.leases("train") if lease["spec"]["slice"]["role"] == "Spare"]
+    (spare,) = until(lambda: [lease for lease in world.leases("train") if lease["spec"]["slice"]["role"] == "Spare"])
     victim = next(pod["spec"]["nodeName"] for pod in world.pods("train"))
     fence(world, victim)
     free = spare["spec"]["slice"]["nodes"][0]
@@ -272,8 +272,7 @@ def test_kubectl_shows_useful_columns(world: World) -> None:
     told = world.plane.kubectl("get", "runs", "-n", world.namespace).stdout
     assert "PHASE" in told
     assert "Running" in told
-    told = world.plane.kubectl("get", "leases.rq.davidlangworthy.io", "-n", world.namespace).stdout
-    assert "lab" in told
+    until(lambda: "lab" in world.plane.kubectl("get", "leases.rq.davidlangworthy.io", "-n", world.namespace).stdout)
     heading = world.plane.kubectl("get", "budgets").stdout.splitlines()[0]
     assert heading.split() == ["NAME", "OWNER", "ENVELOPES", "GPUS", "USED", "AGE"]
     until(lambda: int(world.plane.kubectl("get", "budgets").stdout.splitlines()[1].split()[4]) >= 8)
@@ -292,7 +291,7 @@ def test_a_namespace_goes_with_everything_in_it_and_the_books_stay(world: World,
     other.submit("waiting", 8, **here(other))
     until(lambda: other.items("reservations", "waiting"))
     world.api.delete(f"/api/v1/namespaces/{other.namespace}").must()
-    until(lambda: world.api.get(f"/api/v1/namespaces/{other.namespace}").status == 404, 60)
+    until(lambda: world.api.get(f"/api/v1/namespaces/{other.namespace}").status == 404)
     rows = [row for row in running.store.lease_history() if row[0].namespace == other.namespace]
     assert [closure for _, _, closure in rows] == ["Canceled"]
     running.settled()

@@ -13,6 +13,7 @@ import pytest
 
 from tenure.testing.kube import ControlPlane, Kwok, gpu_node, until
 from tenure.testing.kube.process import free_ports
+from tenure.testing.kube.waiting import PATIENCE
 from tests.kube.operating import installed
 from tests.kube.worlds import FLAVOR, World, budget
 
@@ -50,7 +51,7 @@ def process(plane: ControlPlane, folder: Path, *flags: str) -> Iterator[subproce
         finally:
             child.send_signal(signal.SIGCONT)
             child.kill()
-            child.wait(10)
+            child.wait(PATIENCE)
 
 
 def asked(port: int, path: str) -> int:
@@ -70,12 +71,12 @@ def here(world: World) -> dict[str, object]:
 def test_it_says_when_it_lives_and_is_ready_and_stops_when_asked(world: World, tmp_path: Path) -> None:
     (port,) = free_ports(1)
     with process(world.plane, tmp_path, "--probes", f"127.0.0.1:{port}") as child:
-        until(lambda: asked(port, "/readyz") == 200, 60)
+        until(lambda: asked(port, "/readyz") == 200)
         assert asked(port, "/livez") == 200
         world.submit("train", 8, **here(world))
         world.is_phase("train", "Running")
         child.send_signal(signal.SIGTERM)
-        assert child.wait(30) == 0
+        assert child.wait(PATIENCE) == 0
     log = (tmp_path / "log").read_text()
     assert "Run/" in log
     assert "Admitted" in log
@@ -86,7 +87,7 @@ def test_it_says_when_it_lives_and_is_ready_and_stops_when_asked(world: World, t
 def test_one_that_was_killed_is_followed_by_the_next(world: World, tmp_path: Path) -> None:
     with process(world.plane, tmp_path) as child:
         world.submit("train", 8, **here(world))
-        until(lambda: world.leases("train"), 60)
+        until(lambda: world.leases("train"))
         child.kill()
     with process(world.plane, tmp_path):
         world.is_phase("train", "Running")
@@ -104,6 +105,7 @@ def test_two_with_an_election_and_the_leader_is_held_still(world: World, tmp_pat
         leader.send_signal(signal.SIGCONT)
         world.submit("third", 8, **here(world))
         world.is_phase("third", "Running")
+        until(lambda: len(world.open_leases()) == 3)
         slots = [
             (lease["spec"]["slice"]["nodes"][0], gpu)
             for lease in world.open_leases()
@@ -120,7 +122,7 @@ def test_it_refuses_with_a_word_where_nothing_is_installed(programs: dict[str, P
             [sys.executable, "-c", PROGRAM, *command],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
             env=os.environ,
             check=False,
         )

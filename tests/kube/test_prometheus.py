@@ -88,11 +88,11 @@ def life(programs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) ->
         leading = ["--probes", f"127.0.0.1:{ports[2]}", "--notify", str(notify)]
         with ExitStack() as running:
             running.enter_context(process(plane, folder / "a", "--elect", "--metrics", targets[0], *leading))
-            until(lambda: asked(ports[2], "/readyz") == 200 and "leading" in (folder / "a" / "log").read_text(), 60)
+            until(lambda: asked(ports[2], "/readyz") == 200 and "leading" in (folder / "a" / "log").read_text())
             running.enter_context(process(plane, folder / "b", "--elect", "--metrics", targets[1]))
             watching = running.enter_context(Prometheus.started(prometheus, folder, targets=targets, rules=RULES))
             life = Life(plane, folder, watching)
-            until(lambda: life.value("sum(gpus_capacity)") == 48 and life.value("count(controller_ready)") == 2, 60)
+            until(lambda: life.value("sum(gpus_capacity)") == 48 and life.value("count(controller_ready)") == 2)
             lived(plane)
             yield life
 
@@ -137,7 +137,7 @@ def lived(plane: ControlPlane) -> None:
     world.is_phase("bad", "Running")
     world.note(world.pods("bad")[0]["metadata"]["name"], exit_code="1")
     plane.api.create(budget("odd", 8) | {"spec": {**budget("odd", 8)["spec"], "parents": ["org:even"]}}).must()
-    until(lambda: plane.api.get(f"{GROUP}/budgets/odd").must().get("status"), 60)
+    until(lambda: plane.api.get(f"{GROUP}/budgets/odd").must().get("status"))
     plane.api.create(
         budget("even", 8) | {"spec": {**budget("even", 8)["spec"], "parents": ["org:odd"]}}
     ).must()  # a cycle
@@ -153,11 +153,11 @@ def lived(plane: ControlPlane) -> None:
     (pod,) = world.pods("guarded")
     taint = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}
     plane.api.patch(f"/api/v1/nodes/{pod['spec']['nodeName']}", {"spec": {"taints": [taint]}}).must()
-    until(lambda: {one["spec"]["slice"]["role"] for one in world.open_leases("guarded")} == {"Active"}, 60)
+    until(lambda: {one["spec"]["slice"]["role"] for one in world.open_leases("guarded")} == {"Active"})
 
     step = {"minTotalGPUs": 8, "maxTotalGPUs": 16, "stepGPUs": 8}
     world.submit("elastic", 8, **within("cut", groupGPUs=8), malleable=step)
-    until(lambda: len(world.open_leases("elastic")) == 2, 60)
+    until(lambda: len(world.open_leases("elastic")) == 2)
     world.submit("urgent", 16, **within("cut"))
     world.is_phase("urgent", "Running")
     for name, phase in (("done", "Completed"), ("bad", "Failed"), ("elastic", "Failed")):
@@ -180,7 +180,7 @@ def answered(life: Life, exprs: dict[str, str]) -> None:
         return not left
 
     with suppress(TimeoutError):
-        until(ask, 30)
+        until(ask)
     assert not left, "no answer:\n" + "\n".join(f"{name}: {expr}" for name, expr in left.items())
 
 
@@ -208,14 +208,22 @@ def test_every_expression_of_a_dashboard_has_an_answer(life: Life, one: Dashboar
 
 def test_what_two_operators_show_adds_up_to_one_fleet(life: Life) -> None:
     """Only the leader shows the state; the other shows that it stands by."""
-    assert sorted(value for _, value in life.prometheus.query("controller_leading")) == [0, 1]
-    assert [value for _, value in life.prometheus.query("sum by (instance) (controller_ready)")] == [1, 1]
-    assert life.value("sum(gpus_capacity)") == 40, "48 less the machine that was fenced"
-    assert life.value("count(sum by (instance) (leases_open))") == 1
+
+    def shown() -> tuple[list[float], list[float], float, float]:
+        return (
+            sorted(value for _, value in life.prometheus.query("controller_leading")),
+            [value for _, value in life.prometheus.query("sum by (instance) (controller_ready)")],
+            life.value("sum(gpus_capacity)"),  # 48 less the machine that was fenced
+            life.value("count(sum by (instance) (leases_open))"),
+        )
+
+    with suppress(TimeoutError):  # a scrape that a busy machine did not answer in a second takes everything away
+        until(lambda: shown() == ([0, 1], [1, 1], 40, 1))
+    assert shown() == ([0, 1], [1, 1], 40, 1)
 
 
 def test_the_choice_of_an_installation_has_something_to_choose(life: Life) -> None:
-    assert {labels["job"] for labels, _ in life.prometheus.query("controller_ready")} == {"tenure"}
+    assert {labels["job"] for labels, _ in until(lambda: life.prometheus.query("controller_ready"))} == {"tenure"}
 
 
 def test_every_recording_rule_has_recorded_something(life: Life) -> None:
@@ -233,12 +241,16 @@ def test_what_is_misspelt_has_no_answer(life: Life) -> None:
 
 
 def test_prometheus_evaluates_every_rule_and_nothing_critical_is_wrong(life: Life) -> None:
-    until(lambda: all(rule["health"] == "ok" for rule in life.prometheus.rules()), 20)
+    until(lambda: all(rule["health"] == "ok" for rule in life.prometheus.rules()))
     assert len(life.prometheus.rules()) == len(RECORDINGS) + len(alerts())
-    firing = [labels["alertname"] for labels, _ in life.prometheus.query('ALERTS{severity="critical"}')]
-    assert firing == []
-    waiting = {labels["alertname"] for labels, _ in life.prometheus.query("ALERTS")}
-    assert "TenureOverBudget" in waiting, "the limit that was lowered below use"
+
+    def shown(which: str = "") -> set[str]:
+        return {labels["alertname"] for labels, _ in life.prometheus.query(f"ALERTS{which}")}
+
+    with suppress(TimeoutError):  # one that is only about to fire, since a scrape came late, goes again
+        until(lambda: not shown('{severity="critical"}'))
+    assert shown('{severity="critical"}') == set()
+    until(lambda: "TenureOverBudget" in shown())  # the limit that was lowered below use
 
 
 def test_what_happened_is_told_as_events_of_the_cluster(life: Life) -> None:
@@ -260,7 +272,7 @@ def test_what_happened_is_told_as_events_of_the_cluster(life: Life) -> None:
         ("Stopping", "filler"), ("Blocked", "denied"), ("BudgetNotice", "rich"), ("Rejected", "even"),
     }  # fmt: skip
     with suppress(TimeoutError):
-        until(lambda: wanted <= told(), 20)
+        until(lambda: wanted <= told())
     assert wanted - told() == set()
     drawn = next(one["regarding"] for one in events() if one["reason"] == "Draw")
     shown = life.plane.kubectl("describe", "reservation", drawn["name"], "-n", "lab").stdout
@@ -270,7 +282,8 @@ def test_what_happened_is_told_as_events_of_the_cluster(life: Life) -> None:
 
 def test_the_log_is_json_and_tells_every_entry_with_its_hash(life: Life) -> None:
     log = life.folder / "a" / "log"
-    records = [json.loads(line) for line in log.read_text().splitlines()]
+    whole = log.read_text().rpartition("\n")[0]  # the last line may be being written
+    records = [json.loads(line) for line in whole.splitlines()]
     hashes = {one["entry"]: one["hash"] for one in records if "entry" in one}
     with Ledger.open(life.folder / "a" / "journal" / "journal.db", readonly=True) as ledger:
         links = {link.entry.seq: link.hash for link in ledger.links()}
@@ -285,4 +298,4 @@ def test_the_log_is_json_and_tells_every_entry_with_its_hash(life: Life) -> None
 
 def test_receivers_are_told_from_the_journal(life: Life) -> None:
     file = life.folder / "events.jsonl"
-    until(lambda: any("urgent" in line for line in file.read_text().splitlines()), 20)
+    until(lambda: file.exists() and any("urgent" in line for line in file.read_text().splitlines()))

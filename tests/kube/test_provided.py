@@ -15,6 +15,7 @@ import pytest
 from tenure.kube.provided import CERTIFICATE, KEY, Provided, Unusable, keep_read
 from tenure.kube.webhook import Webhook
 from tenure.testing.kube.certs import Authority
+from tenure.testing.kube.waiting import PATIENCE
 
 HOST = "127.0.0.1"
 
@@ -61,7 +62,7 @@ def test_it_is_served_and_renewed_without_a_restart(tmp_path: Path) -> None:
         assert not await is_trusted(new, port)
         keeping = asyncio.create_task(keep_read(provided, every=0.01))
         put(tmp_path / "tls", new)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while not await is_trusted(new, port):
                 await asyncio.sleep(0.01)
         keeping.cancel()
@@ -86,7 +87,7 @@ def test_a_bad_pair_leaves_the_good_one_in_use(tmp_path: Path, fault: str, caplo
         else:
             shutil.rmtree(folder)
         keeping = asyncio.create_task(keep_read(provided, every=0.01))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while not caplog.records:
                 await asyncio.sleep(0.01)
         assert await is_trusted(authority, port)

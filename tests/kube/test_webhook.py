@@ -14,6 +14,7 @@ import pytest
 from tenure.kube.certs import Keeper, bundle
 from tenure.kube.client import ApiError
 from tenure.kube.webhook import BODIES_MAX, BODY_BYTES_MAX, Webhook, keep_published
+from tenure.testing.kube.waiting import PATIENCE
 from tests.api.builders import FIXED, changed
 
 Tree = dict[str, Any]
@@ -114,7 +115,7 @@ def test_bodies_that_never_end_hold_up_nobody_for_long() -> None:
     async def work(client: Client, webhook: Webhook) -> tuple[list[int], int]:
         stuck = [asyncio.create_task(post(client, slow())) for _ in range(BODIES_MAX)]
         await asyncio.sleep(0.1)
-        honest, _ = await asyncio.wait_for(post(client, review(FIXED)), 10)
+        honest, _ = await asyncio.wait_for(post(client, review(FIXED)), PATIENCE)
         found = await asyncio.gather(*stuck, return_exceptions=True)
         return [each[0] if isinstance(each, tuple) else 0 for each in found], honest
 

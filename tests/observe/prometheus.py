@@ -44,7 +44,7 @@ class Prometheus:
         process.start()
         try:
             found = cls(port)
-            until(lambda: len(found.query("up == 1")) == len(targets), 60)
+            until(lambda: len(found.query("up == 1")) == len(targets))
             yield found
         finally:
             process.stop()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tenure.testing.kube import until
+from tenure.testing.kube.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 APT = """\
@@ -20,6 +21,7 @@ APT = """\
     *" download "*)
         [ -z "$APT_HAS_NO_LISTS" ] || [ -e "$LISTS" ] || { echo "Unable to locate package prometheus" >&2; exit 100; }
         [ -z "$APT_IS_SLOW" ] || sleep "$APT_IS_SLOW"
+        [ -z "$APT_WAITS_FOR" ] || until [ -e "$APT_WAITS_FOR" ]; do sleep 0.05; done
         echo package > prometheus_1_all.deb ;;
     esac
 """
@@ -71,7 +73,7 @@ class Machine:
 
     def run(self, *arguments: str) -> tuple[int, str, str]:
         with self.start(*arguments) as child:
-            out, told = child.communicate(timeout=60)
+            out, told = child.communicate(timeout=PATIENCE)
             return child.returncode, out, told
 
     @property
@@ -162,7 +164,7 @@ def test_one_that_was_interrupted_or_killed_begins_again(machine: Machine, how: 
     with machine.start() as child:
         until(lambda: machine.asked)
         os.killpg(child.pid, how)
-        child.communicate(timeout=30)
+        child.communicate(timeout=PATIENCE)
     assert child.returncode == code
     assert "bin" not in machine.cached
     assert machine.with_apt(APT_IS_SLOW="").run()[0] == 0
@@ -170,13 +172,17 @@ def test_one_that_was_interrupted_or_killed_begins_again(machine: Machine, how: 
 
 
 def test_a_second_caller_waits_and_fetches_nothing(machine: Machine) -> None:
-    machine.with_apt(APT_IS_SLOW="0.5")
+    go = machine.folder / "go-on"
+    machine.with_apt(APT_WAITS_FOR=str(go))
     with machine.start() as first:
         until(lambda: machine.asked)
-        code, _, told = machine.run()
-        assert code == 0
-        assert "waiting for another call" in told
-        first.communicate(timeout=30)
+        with machine.start() as second:
+            assert second.stderr is not None
+            assert any("waiting for another call" in line for line in second.stderr)
+            go.touch()
+            second.communicate(timeout=PATIENCE)
+        assert second.returncode == 0
+        first.communicate(timeout=PATIENCE)
     assert machine.asked == ["download"]
 
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import monotonic, sleep
+from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -24,7 +25,7 @@ from tenure.observe.meter import Meter
 from tests.cli.support import call, create, finish, run_yaml, spawn, submit
 from tests.observe.support import nonzero, parsed, value, values
 
-SECONDS = 30
+SECONDS = 120
 
 
 def port_of(process: subprocess.Popen[str]) -> int:
@@ -44,6 +45,16 @@ def completed(fleet: Path) -> bool:
 def get(port: int) -> str:
     with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=SECONDS) as answer:
         return str(answer.read().decode())
+
+
+def over(seen: Any) -> bool:
+    """The run has ended, and a driver that was not too busy to be asked says so itself."""
+    return (
+        nonzero(seen, "runs_ended_total") == {("completed",): 1}
+        and value(seen, "leases_open", role="Active") == 0
+        and value(seen, "metrics_age_seconds") < 1
+        and value(seen, "watch_lag_seconds_count") == value(seen, "ledger_entries_total")
+    )
 
 
 @pytest.fixture
@@ -74,18 +85,15 @@ def test_a_driver_serves_what_it_does_until_it_stops(
         assert monotonic() < deadline
         sleep(0.05)
     assert submit(fleet, run_yaml("a", 8, "sleep 0.2"), run_yaml("e", 64, "true")).code in (0, 3)
-    while nonzero(seen := parsed(get(port)), "runs_ended_total") != {("completed",): 1}:
-        assert monotonic() < deadline
+    while not over(seen := parsed(get(port))):
+        assert monotonic() < deadline, seen
         sleep(0.05)
     assert value(seen, "run_admissions_total", result="success") == 1
     assert value(seen, "run_admissions_total", result="failure") == 1
     assert value(seen, "run_queue_depth", flavor="H100") == 1
-    assert value(seen, "leases_open", role="Active") == 0
-    assert value(seen, "metrics_age_seconds") < 1
     assert value(seen, "metrics_failures_total") == 0
     assert value(seen, "ledger_commit_seconds_count") >= 2
     assert value(seen, "decision_seconds_sum") > 0
-    assert value(seen, "watch_lag_seconds_count") == value(seen, "ledger_entries_total")
     assert set(values(seen, "notifier_outbox_events")) == {("log",)}
     assert values(seen, "notifier_dead_letters") == {("log",): 0}
     process.terminate()

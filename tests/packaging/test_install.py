@@ -25,6 +25,7 @@ from tenure.kube.machines import TAINT
 from tenure.kube.system import System
 from tenure.testing.kube import ControlPlane, Kwok, gpu_nodes, until
 from tenure.testing.kube.process import free_ports
+from tenure.testing.kube.waiting import PATIENCE
 from tests.kube.anchor.test_webhook_in_cluster import own_address, slice_of
 from tests.kube.worlds import GROUP, World, budget, run
 from tests.packaging.conftest import CHART, IMAGE
@@ -112,13 +113,13 @@ class Cluster:
                 stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=os.environ,
             )  # fmt: skip
             try:
-                until(lambda: child.poll() is not None or "operating " in log.read_text(), 60)
+                until(lambda: child.poll() is not None or "operating " in log.read_text())
                 assert child.poll() is None, log.read_text()
                 yield log
                 assert child.poll() is None, log.read_text()
             finally:
                 child.send_signal(signal.SIGTERM)
-                child.wait(30)
+                child.wait(PATIENCE)
 
 
 def _replaced(text: str, places: dict[str, str]) -> str:
@@ -172,7 +173,7 @@ def it_is_installed_and_helm_says_what_to_do_next(cluster: Cluster) -> None:
     cluster.api.create(home).must()
     values = [f"--set=image.repository={IMAGE}", "--set=networkPolicy.enabled=true", CLAIM]
     said = cluster.helm("install", "tenure", str(CHART), *values)
-    until(lambda: is_guarded(cluster), 60)
+    until(lambda: is_guarded(cluster))
     assert f"Tenure {__version__} is installed: 2 operators, of which one decides at a time." in said
     assert "kubectl annotate namespace TEAM rq.davidlangworthy.io/owner=org:team" in said
 
@@ -199,8 +200,8 @@ def submitted(world: World, name: str) -> Object:
 def a_run_is_admitted_with_the_rights_of_the_chart_alone(cluster: Cluster, world: World) -> None:
     """End to end; then the operator stops."""
     with cluster.operator():
-        until(lambda: "caBundle" in json.dumps(cluster.api.get(HOOK).must()), 60)
-        until(lambda: submitted_with_defaults(world), 60, every=0.5)
+        until(lambda: "caBundle" in json.dumps(cluster.api.get(HOOK).must()))
+        until(lambda: submitted_with_defaults(world), every=0.5)
         submitted(world, "first")
         world.is_phase("first", "Running")
         with urllib.request.urlopen(cluster.metrics, timeout=10) as answer:

@@ -25,13 +25,28 @@ Fetch = Callable[[str | None, str], list[Object]]
 """The Runs of a namespace (of all, if None), or the one of a name."""
 
 
+class Remembered:
+    """A fetch of one view: what was found once is there for as long as the view is, though it be deleted meanwhile."""
+
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+        self._found: dict[tuple[str | None, str], Object] = {}
+
+    def __call__(self, namespace: str | None, name: str) -> list[Object]:
+        if (known := self._found.get((namespace, name))) is not None:
+            return [known]
+        found = self._fetch(namespace, name)
+        self._found |= {(item["metadata"]["namespace"], item["metadata"]["name"]): item for item in found}
+        return found
+
+
 class ObjectsView:
     """Everything at this instant, as far as Runs tell."""
 
     policy = Policy()
 
     def __init__(self, fetch: Fetch, *, now: Instant, unreadable: Exception) -> None:
-        self._fetch, self._unreadable = fetch, unreadable
+        self._fetch, self._unreadable = Remembered(fetch), unreadable
         self.now = now
 
     # -- runs --

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from msgspec.structs import replace
 
+from tenure.cli.exits import Exit
 from tenure.cli.port import Misshown, Planned, Rehearsal, RunLine, Telling, View
+from tenure.cli.trouble import Trouble
 from tenure.cli.view import StateView, run_line
 from tenure.embedded.fleet import Fleet
 from tenure.engine import Apply, State, Tick
@@ -125,6 +127,8 @@ class Recorded:
         state, outcome = self._fleet.rehearse(self._asked(tuple(objects), only), now=now)
         if outcome.refused:
             return Rehearsal(refused=outcome.refused)
+        if only and only not in state.runs:
+            raise _deleted(only)
         keys = [only] if only else [_key(item) for item in objects if item.kind == "Run"]
         return Rehearsal(runs=tuple(_planned(state, state.runs[key], outcome, now) for key in keys))
 
@@ -137,6 +141,8 @@ class Recorded:
 
         now = self._fleet.now()
         state, _ = self._fleet.rehearse(Tick(), now=now)
+        if key not in state.runs:
+            raise _deleted(key)
         return look(state, state.runs[key], now=now)
 
 
@@ -201,6 +207,12 @@ def _planned(state: State, row: RunRow, outcome: Outcome, now: Instant) -> Plann
         rests=() if one is None else rests_on(state, one, now=now),
         alternatives=tuple(alternatives(state, row, now=now)),
     )
+
+
+def _deleted(key: str) -> Trouble:
+    """Others go on while somebody asks."""
+    step = f"what is left of it is in the ledger: who-pays {key}, story {key}"
+    return Trouble(f"Run/{key} was deleted while it was looked at", next_step=step, exit=Exit.NOT_FOUND)
 
 
 def _key(item: Any) -> str:

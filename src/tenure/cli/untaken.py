@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from tenure.api.run import Run
 from tenure.cli.exits import Exit
-from tenure.cli.objects import line_of, to_run
+from tenure.cli.objects import Remembered, line_of, to_run
 from tenure.cli.port import RunLine, SponsorLine
 from tenure.cli.refused import trouble
 from tenure.cli.session import Session
@@ -44,7 +44,7 @@ class WholeView(StateView):
 
     def __init__(self, state: State, fetch: Fetch, *, now: Instant) -> None:
         super().__init__(state, now=now)
-        self._fetch = fetch
+        self._fetch = Remembered(fetch)
 
     def lines(self, namespace: str | None = None) -> list[RunLine]:
         new = [line_of(to_run(item), taken=False) for item in self._fetch(namespace, "")]

@@ -78,6 +78,9 @@ async def _wind_up() -> None:
         await asyncio.sleep(0.01)
         if _connections() == 0:
             return
+    for transport in list(getattr(asyncio.get_running_loop(), "_transports", {}).values()):
+        transport.abort()  # nobody waits for a server that does not say goodbye
+    await asyncio.sleep(0.01)
 
 
 def _connections() -> int:

@@ -20,6 +20,7 @@ from tenure.kube.rbac import cluster_roles
 from tenure.kube.system import System
 from tenure.testing.kube import ControlPlane, Kwok, gpu_node, gpu_nodes, until
 from tenure.testing.kube.process import free_ports
+from tenure.testing.kube.waiting import PATIENCE
 from tests.tidy.repository import ROOT
 
 GUIDE = ROOT / "docs" / "guide" / "kubernetes.md"
@@ -58,7 +59,7 @@ class Reader:
             capture_output=True,
             text=True,
             check=False,
-            timeout=150,
+            timeout=2 * PATIENCE,
         )
 
     @contextmanager
@@ -72,7 +73,7 @@ class Reader:
             yield log
         finally:
             child.send_signal(signal.SIGTERM)
-            child.wait(30)
+            child.wait(PATIENCE)
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +91,7 @@ def reader(programs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) 
 
 def test_the_guide_works_as_written(reader: Reader) -> None:
     with reader.running(elsewhere(OPERATOR)) as log:
-        until(lambda: "operating " in log.read_text(), seconds=60)
+        until(lambda: "operating " in log.read_text())
         for block in BLOCKS[BLOCKS.index(OPERATOR) + 1 :]:
             done = reader.run(block)
             assert done.returncode == 0, f"{block}\n{done.stderr}\n{log.read_text()}"
@@ -120,7 +121,7 @@ def test_the_operator_notices_a_policy_that_is_gone_and_a_node_that_is_open(read
     with reader.running(elsewhere(OPERATOR)) as log:
         gone = "ValidatingAdmissionPolicy/tenure-pods is missing: `tenure install --kube` puts it right"
         late = "Node/late has GPUs and takes pods that are not Tenure's"
-        until(lambda: gone in log.read_text() and late in log.read_text(), seconds=60)
+        until(lambda: gone in log.read_text() and late in log.read_text())
     assert reader.run("tenure install --kube --check").returncode == 6
     assert reader.run("tenure install --kube").returncode == 0
 

@@ -34,5 +34,5 @@ def test_a_namespace_leaves_when_its_leases_are_closed(world: World) -> None:
 
     operator.patch(f"{leases}/open/status", {"status": CLOSED}).must()
     operator.patch(f"{reservations}/promise/status", {"status": {"state": "Canceled"}}).must()
-    until(lambda: plane.api.get(f"/api/v1/namespaces/{NAME}").status == 404, seconds=60)
+    until(lambda: plane.api.get(f"/api/v1/namespaces/{NAME}").status == 404)
     assert len(plane.api.get(f"{OURS}/ledgerentries").must()["items"]) == 1

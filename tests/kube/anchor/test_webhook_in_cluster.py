@@ -1,6 +1,5 @@
 """The webhook behind a real API server: people read its sentences, its certificates change, and it may be away."""
 
-import asyncio
 import base64
 import re
 import socket
@@ -182,12 +181,9 @@ def test_a_second_operator_adds_itself_and_takes_nothing_away(called: tuple[Worl
     before = bundle_of(world)
     other = Keeper(["127.0.0.1"], now=datetime.now(UTC))
 
-    async def once() -> None:
-        task = asyncio.create_task(keep_published(desk.client, other, every=60.0))
-        await asyncio.sleep(0.5)
-        task.cancel()
-
-    desk.io.run(once())
+    publishing = desk.io.start(keep_published(desk.client, other, every=60.0))
+    until(lambda: len(bundle_of(world)) > len(before))
+    publishing.cancel()
     assert bundle_of(world) == [*before, x509.load_pem_x509_certificate(other.authorities[0])]
     until(lambda: asks_webhook(world, "second"))
 

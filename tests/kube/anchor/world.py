@@ -35,6 +35,8 @@ class World(NamedTuple):
             plane.ensure(each)
         operator, admin = world.cast["operator"], world.cast["admin"]
         until(lambda: operator.get(f"{OURS}/ledgerheads").ok)
+        until(lambda: world.cast["king"].get("/api/v1/namespaces/team-a/pods").ok)  # the last of each kind of binding:
+        until(lambda: world.cast["replicaset controller"].create(pod("x"), dry_run=True).ok)  # by then all are known
         for one in (BUDGET, RUN):
             admin.create(one).must()
         for one in (lease("open"), lease("closed"), reservation("promise"), ENTRY, HEAD, gpu_pod("train-0")):

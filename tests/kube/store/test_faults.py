@@ -2,16 +2,19 @@
 
 import asyncio
 import itertools
+from collections.abc import Callable
 
 import pytest
 
 from tenure.kube import walk
 from tenure.kube.client import Client
+from tenure.kube.config import Access
 from tenure.kube.refusals import Code, StoreRefused
 from tenure.kube.resources import NAMESPACES
 from tenure.kube.store import KubeStore
 from tenure.testing.kube import ControlPlane, until
 from tenure.testing.kube.proxy import FaultProxy
+from tenure.testing.kube.waiting import PATIENCE
 from tests.kube.store.conftest import OpenStore
 from tests.kube.store.test_commit import causes, head_of, objects_of, say
 
@@ -146,14 +149,15 @@ def test_a_long_way_back_is_walked_though_lists_expire(
 
 
 def test_a_commit_does_not_wait_for_other_writes(
-    open_store: OpenStore, faulty: Client, proxy: FaultProxy, empty: ControlPlane
+    open_store: OpenStore, connect: Callable[..., Client], proxy: FaultProxy, empty: ControlPlane
 ) -> None:
     """As many calls as may be under way are, and hang; what everybody waits for passes them."""
-    store = open_store("shaky", through=faulty)
-    proxy.fail("delay", method="GET", path="/api/v1/namespaces/default", times=1000, seconds=1.5)
+    client = connect(Access(server=proxy.server), timeout=PATIENCE)
+    store = open_store("shaky", through=client)
+    proxy.fail("hold", method="GET", path="/api/v1/namespaces/default", times=1000)
 
     async def ask_all() -> None:
-        await asyncio.gather(*(faulty.get(NAMESPACES, "default") for _ in range(100)))
+        await asyncio.gather(*(client.get(NAMESPACES, "default") for _ in range(100)))
 
     asking = store.io.start(ask_all())
     until(lambda: len(proxy.log) > 32)

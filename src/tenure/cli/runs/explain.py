@@ -124,7 +124,8 @@ def _answer(
     known: dict[str, Any] = {"key": key, "line": line, "run": run, "rows": tuple(rows), "gave": tuple(gave)}
     if (waits and not recorded) or not decisions:
         told = fleet.rehearse(only=key).runs[0]
-        assert told.verdict is not None, "a waiting run has a verdict"
+        if told.verdict is None:  # it has started since it was looked at
+            return _answer(fleet, view, told.line, key, fleet.decisions(namespace, name), recorded=True)
         return _Answer(outcome=outcome_of(line, told.verdict, told.reservation), verdict=told.verdict, at=view.now,
                        recorded=False, planned=told, **known)  # fmt: skip
     chosen, steps = (decisions[0], 0) if waits else start_of(decisions, rows)

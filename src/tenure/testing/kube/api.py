@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from tenure.testing.kube.waiting import PATIENCE
+
 Object = dict[str, Any]
 JSON = "application/json"
 MERGE = "application/merge-patch+json"
 APPLY = "application/apply-patch+yaml"
 FIELD_MANAGER = "tenure-testing"
-SECONDS = 60.0
+SECONDS = PATIENCE
 
 
 class Refused(Exception):

@@ -30,8 +30,9 @@ from tenure.kube.signing import new_key, private_pem
 from tenure.testing.kube.api import Api, Object
 from tenure.testing.kube.certs import Authority, Pair, public_pem, write_secret
 from tenure.testing.kube.process import NotStarted, Program, free_ports
+from tenure.testing.kube.waiting import PATIENCE
 
-READY_SECONDS = 90.0
+READY_SECONDS = 2 * PATIENCE
 ATTEMPTS = 3
 ISSUER = "https://kubernetes.default.svc"
 SERVER_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")

@@ -18,7 +18,7 @@
 ``expire``      a watch: its next event is 410 Expired
 ``stale``       a list: the answer to the first such list that passed here
 ``garbage``     200, and no JSON
-``delay``       the request waits ``seconds`` first
+``hold``        the request waits until the proxy is healed, and is then served
 =============== =====================================================================================
 """
 
@@ -61,7 +61,6 @@ class Fault:
     skip: int = 0
     """How many matching requests pass unharmed first."""
     after: int = 0
-    seconds: float = 0.0
     hits: int = 0
 
     def strikes(self, method: str, path: str, *, watch: bool) -> bool:
@@ -156,6 +155,8 @@ class FaultProxy:
         await asyncio.gather(*left, return_exceptions=True)
         assert self._session is not None
         await self._session.close()
+        for transport in list(getattr(asyncio.get_running_loop(), "_transports", {}).values()):
+            transport.abort()  # a busy server may take its time to say goodbye
         await asyncio.sleep(0.05)  # connections are closed by the loop, after those who held them
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
@@ -163,8 +164,8 @@ class FaultProxy:
         fault = next((one for one in self.faults if one.strikes(request.method, request.path_qs, watch=watch)), None)
         kind = fault.kind if fault else ""
         self.log.append(Passed(request.method, request.path_qs, kind))
-        if fault is not None and kind == "delay":
-            await asyncio.sleep(fault.seconds)
+        while kind == "hold" and fault in self.faults:
+            await asyncio.sleep(0.01)
         if kind in _REFUSALS and kind != "error-after":
             return _refusal(kind)
         if kind == "reset-before":
