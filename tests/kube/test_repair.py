@@ -270,8 +270,11 @@ def test_an_admitted_run_costs_its_pods_its_leases_and_little_more(world: World,
         until(lambda: goes_quiet(running, running.client))
         sent = Counter(_what(line) for line in running.client.sent)
         assert (sent.pop("pods"), sent.pop("leases")) == (count, count), sent
-        most = 1 + 2 + 1  # its finalizer; a status for each phase that lasts; its share of events and of the ledger
-        assert sum(sent.values()) <= count * most, sent
+        paths = [line.split()[1] for line in running.client.sent]
+        statuses = Counter(path for path in paths if "/runs/" in path and path.endswith("/status"))
+        again = sum(times - 1 for times in statuses.values())  # its pods took a second or more: shown as it starts, too
+        assert max(statuses.values()) <= 2, statuses
+        assert sum(sent.values()) - again <= count * 3, (again, sent)
         for index in range(count):
             world.delete("runs", f"r{index}")
         until(lambda: not world.items("runs"))
