@@ -25,7 +25,8 @@ class Claims:
 
     def claim(self, key: Key) -> bool:
         """True for the first who asks, of all."""
-        if self._is_there(key):  # a look at a key that is being written may miss it: the look below does not
+        at = self._find(key)
+        if self._table[at : at + WIDTH] == key:  # a look at a key that is being written may miss it: not the one below
             return False
         with self._lock:
             at = self._find(key)
@@ -47,10 +48,6 @@ class Claims:
                 return False
             self._gone_on[place] = 1
         return True
-
-    def _is_there(self, key: Key) -> bool:
-        at = self._find(key)
-        return self._table[at : at + WIDTH] == key
 
     def _find(self, key: Key) -> int:
         """Where a key is, or would be put."""

@@ -194,6 +194,8 @@ def _differ(one: Outcome, other: Outcome) -> str:
 def _otherwise(state: State, move: Move, before: set[str]) -> list[Move]:
     """The same move on another head of the ledger, on which the draw begins with somebody else."""
     for subject in sorted(state.draws.keys() - before):
+        if len(state.draws[subject].intent.tokens) == 1:
+            continue  # on every head it begins with the only one there is
         first = _first(state.draws[subject], 0)
         for luck in range(1, LUCKS):
             if _first(state.draws[subject], luck) != first:

@@ -39,8 +39,7 @@ def _shared(books: Books, key: SlotKey, slot: Slot, *, at: Instant) -> Iterator[
     for seats in (slot.holders, slot.borrowers):
         if len(seats) > 1:
             yield _violation(CAPACITY, key, f"is held twice, by {listed(seats)}", at=at, expected=1, found=len(seats))
-    is_spare = any(books.leases[holder].lease.role == "Spare" for holder in slot.holders)
-    if slot.borrowers and not is_spare:
+    if slot.borrowers and not any(books.leases[holder].lease.role == "Spare" for holder in slot.holders):
         message = f"is used by {listed(slot.borrowers)} as if it were a spare"
         yield _violation(CAPACITY, key, message, at=at, expected="a Spare lease", found=listed(slot.holders))
 
@@ -61,18 +60,20 @@ def _pods(books: Books, key: SlotKey, slot: Slot, *, at: Instant) -> Iterator[Vi
 
 def _giving_way(books: Books, key: SlotKey, slot: Slot, live: list[str], *, at: Instant) -> Iterator[Violation]:
     leaving = [pod for pod in slot.pods if books.pods[pod].is_live and books.pods[pod].gave_way]
+    if not leaving:
+        return
     staying = [pod for pod in leaving if not books.pods[pod].stop]
     if staying:
         message = f"was needed, and pod {listed(staying)} was not asked to leave"
         yield _violation(PODS, key, message, at=at, expected="asked to leave", found="not asked")
     bound = [pod for pod in live if books.pods[pod].phase == "Bound"]
-    if leaving and bound:
+    if bound:
         message = f"is used by {listed(bound)} before {listed(leaving)} has left"
         yield _violation(PODS, key, message, at=at, expected="a pod that waits", found="Bound")
 
 
 def _unused(books: Books, key: SlotKey, slot: Slot, *, at: Instant) -> Iterator[Violation]:
-    if books.node_failed(key[0], now=at) and (slot.holders or slot.borrowers):
+    if (slot.holders or slot.borrowers) and books.node_failed(key[0], now=at):
         held = listed([*slot.holders, *slot.borrowers])
         yield _violation(CAPACITY, key, "is held on a failed node", at=at, expected="no lease", found=held)
     for lease in _working(books, slot):

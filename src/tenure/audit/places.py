@@ -56,8 +56,11 @@ NOWHERE = Place()
 
 def label_of(node: Node, aspect: str, policy: Policy) -> str:
     """The region, cluster, domain, rack or flavor of a node; empty if no label says it."""
-    keys = (policy.topology_labels.get(aspect, ""), *LABEL_KEYS[aspect])
-    return next((node.metadata.labels[key] for key in keys if node.metadata.labels.get(key)), "")
+    labels = node.metadata.labels
+    for key in (policy.topology_labels.get(aspect, ""), *LABEL_KEYS[aspect]):
+        if value := labels.get(key):
+            return value
+    return ""
 
 
 def place_of(node: Node, policy: Policy) -> Place:
@@ -70,6 +73,8 @@ def place_of(node: Node, policy: Policy) -> Place:
 
 def selected(selector: Labels, node: Node, policy: Policy) -> bool:
     """Whether the node has each label that the selector asks for, under its key or one standing for it."""
+    if not selector:
+        return True
     usual = {keys[0]: label_of(node, aspect, policy) for aspect, keys in LABEL_KEYS.items()}
     labels = {**usual, **node.metadata.labels}
     return all(labels.get(key) == value for key, value in selector.items())

@@ -75,7 +75,7 @@ class Target:
         self.state, self.row, self.domains, self.now, self.at = state, row, domains, now, at
         self.shape = row.demand.shape(row.demand.widths[-1])
         state.look_ahead(now)  # before anything is laid out: what time brings is not to be mistaken for what is tried
-        here = frozenset(_nodes(state, row.demand.flavor, domains))
+        self._here = here = frozenset(_nodes(state, row.demand.flavor, domains))
         nodes = frozenset(node for node in here if not _spoken_for(state, row, node, at=at))
         self.scope = Scope(nodes=nodes, spare=frozenset((row.key,)), mild=mild,
                            also=frozenset(_overdue(state, paid, here, at=at) if paid else ()))  # fmt: skip
@@ -126,8 +126,15 @@ class Target:
             trial.touched.clear()
         return world
 
+    def _most(self) -> int:
+        """GPUs that these domains could have at best. A node that has shrunk counts for what is still held there."""
+        rows = map(self.state.topology.rows.__getitem__, self._here)
+        return sum(max(row.gpus, row.held.bit_count()) for row in rows if row.open)
+
     def way(self, *, lead: Micros) -> Way | None:
         """What the resolver would cut here; None if nothing would be enough."""
+        if self._most() < self.shape.gpus:
+            return None  # nor if nobody were left: that is known without a trial
         proposal = cuts.resolve(self.state, self.scope, self.enough, now=self.at, lead=lead, today=self.now)
         if proposal is None:
             return None

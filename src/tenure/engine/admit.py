@@ -408,7 +408,8 @@ class _Pass:
         if found is None:
             if activation.promise_cuts(turn, row, reason, search, paid=paid):
                 return
-            _, found = self._earliest(row, search, one, patient=True)
+            if search.limited:
+                _, found = self._earliest(row, search, one, patient=True)
         if found is None and search.short(paid):
             self._lacks_money(row, reason, short=search.short(now))  # what there is may not be spent where it may go
             return

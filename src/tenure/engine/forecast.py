@@ -178,11 +178,16 @@ class Search:
         self._closer: dict[Location, _Closer] = {}
         self._seen: tuple[Instant, list[_Room]] | None = None
         """The instant that was looked at last, and what each domain would have then."""
+        self.limited = False
+        """Whether some search for the first start ended at its limit: one without might find a later one."""
 
     def earliest(self, *, since: Instant, limit: Instant | None) -> Start | None:
         """The first start, not before ``since`` and not after ``limit``."""
         at: Instant | None = since
-        while at is not None and (limit is None or at <= limit):
+        while at is not None:
+            if limit is not None and at > limit:
+                self.limited = True
+                return None
             later = self._later(at)
             if later != at:
                 at = later

@@ -74,11 +74,7 @@ class _Offer(Struct, frozen=True):
     location: Location
     selector: Selector
     payers: tuple[Candidate, ...]
-
-    @property
-    def where(self) -> str:
-        extra = ",".join(f"{key}={value}" for key, value in self.selector)
-        return "/".join(self.location) + (f" [{extra}]" if extra else "")
+    where: str
 
 
 class _Found(Struct, frozen=True):
@@ -390,7 +386,7 @@ class _Search:
             for selector in _selectors(wanted, [finer for _, finer in here]) if here else ():
                 able = tuple(one for one, finer in here if not finer or set(finer) <= set(selector))
                 if able:
-                    yield _Offer(location, selector, able)
+                    yield _Offer(location, selector, able, _where(location, selector))
 
     # -- the answer --
 
@@ -527,6 +523,11 @@ class _Search:
 def _contains(wide: _Offer, narrow: _Offer) -> bool:
     """Whether all nodes of one offer are among those of another, wider one."""
     return wide.location == narrow.location and set(wide.selector) < set(narrow.selector)
+
+
+def _where(location: Location, selector: Selector) -> str:
+    extra = ",".join([f"{key}={value}" for key, value in selector])
+    return "/".join(location) + (f" [{extra}]" if extra else "")
 
 
 def _wallets(offers: list[_Offer], shape: Shape) -> dict[str, list[_Offer]]:

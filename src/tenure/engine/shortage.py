@@ -37,6 +37,8 @@ def settle(turn: Turn) -> None:
     seen first. So do all who could count on that money, or on what it pays for (``put_off``).
     """
     agenda, decided = turn.state.agenda, -1
+    if not agenda.short:
+        return
     limits, agenda.short = sorted(agenda.short, key=lambda limit: (limit[0], limit[1] == "cap", limit[2])), set()
     while decided < len(turn.facts):  # what one gives up another may take over
         decided = len(turn.facts)
@@ -57,6 +59,8 @@ def _look_at(turn: Turn, limit: Limit) -> None:
 def put_off(state: State, *, now: Instant) -> set[str]:
     """Flavors of which some money is found short in this very step, which the next one resolves: who pays for the work
     that it paid for, and whether that goes on, is not known before, so nobody is let in meanwhile."""
+    if not state.books.announced:
+        return set()
     found = (_to_resolve(state, limit, now=now) for limit in state.books.announced)
     return {fund.flavor for one in found if one is not None for fund in one.funds}
 
