@@ -266,7 +266,7 @@ class Books:
     def put(self, budget: Budget, *, at: Instant) -> list[Fund]:
         """Bring in a Budget or a new version of it; returns the funds whose terms may have changed."""
         name = budget.metadata.name
-        before = self._standing(name, at=at)
+        before = self._standing(name, budget, at=at)
         old = (
             {envelope.name: envelope for envelope in self.budgets[name].spec.envelopes} if name in self.budgets else {}
         )
@@ -374,10 +374,12 @@ class Books:
 
     # -- parts --
 
-    def _standing(self, name: str, *, at: Instant) -> _Standing:
-        """The bounds of a Budget's envelopes and caps, and which of them are short: asked before an edit."""
-        budget = self.budgets.get(name)
-        funds = [self.funds[name, envelope.name] for envelope in budget.spec.envelopes] if budget else []
+    def _standing(self, name: str, new: Budget | None = None, *, at: Instant) -> _Standing:
+        """The bounds of a Budget's envelopes and caps, and which of them are short: asked before an edit. Those that
+        were deleted and come again had limits of zero meanwhile."""
+        both = (one for one in (self.budgets.get(name), new) if one is not None)
+        keys = dict.fromkeys((name, envelope.name) for budget in both for envelope in budget.spec.envelopes)
+        funds = [self.funds[key] for key in keys if key in self.funds]
         limits = (*funds, *(fund.loans for fund in funds), *self.caps.get(name, ()))
         return {(type(one), one.key): (one.short(at) > 0, one.bounds) for one in limits}
 
