@@ -384,7 +384,7 @@ class Books:
         return {(type(one), one.key): (one.short(at) > 0, one.bounds) for one in limits}
 
     def _note_lowered(self, limits: Iterable[Fund | Cap], before: _Standing, *, at: Instant) -> None:
-        """What is short now and was not, or has less than it had, was lowered by this edit."""
+        """What is short now and was not, or has less of what it lacks than it had, was lowered by this edit."""
         for one in limits:
             if isinstance(one, Fund):
                 self._note_less_lent(one.loans, before, at=at)
@@ -394,7 +394,7 @@ class Books:
             self._note_crossing(one, bounds, at=at)
             if not one.short(at):
                 one.lowered = None
-            elif not was_short or bounds is None or one.bounds.below(bounds):
+            elif not was_short or bounds is None or _exceeded(one, at=at).below(bounds):
                 one.lowered = at
                 one.warned -= {"lowered", "custodian"}
             self._keep_lowered(one)
@@ -497,6 +497,17 @@ class Books:
 
 
 _Standing = dict[tuple[type[AnyLimit], FundKey], tuple[bool, Bounds]]
+
+
+def _exceeded(one: Fund | Cap, *, at: Instant) -> Bounds:
+    """The bounds of what is short, less those that it keeps."""
+    gpus, hours, end = one.bounds
+    spent = one.allowed(at) == 0
+    return Bounds(
+        gpus=gpus if gpus is not None and one.used > gpus else None,
+        hours=hours if spent else None,
+        end=end if spent else FOREVER,
+    )
 
 
 def window_of(envelope: Envelope) -> tuple[Instant, Instant]:
