@@ -107,6 +107,33 @@ def test_gpus_that_an_envelope_allowed_when_somebody_was_let_in_excuse_so_many_a
     assert said(history.add(again(plan("3h", "a-0:8"), promise)), "delayed by work") is blamed
 
 
+@pytest.mark.parametrize(
+    ("where", "first", "blamed"),
+    [("a-0:0-1", "the move", False), ("a-0:0-0", "the move", True), ("a-0:0-1", "the start", True)],
+    ids=["younger is in the way alone", "but for last there is room", "last starts before elder is moved"],
+)
+def test_who_is_let_in_where_a_start_was_moved_already_is_not_the_cause(where: str, first: str, blamed: bool) -> None:
+    """elder was promised seven GPUs of a node; younger was let in while it had more, and is in the way or not. elder is
+    moved, and last takes one of the GPUs that are left."""
+    promise = plan("2h", "a-0:7", "a-2:1")
+    history = starts(waiting(promise).add(PutNode(object=node("a-0", gpus=10))), "younger", where).at("1h")
+    history.add(PutNode(object=node("a-0", gpus=8)))
+    moved = (again(plan("3h", "a-1:8"), promise),)
+    starts(history, "last", "a-0:7-7")
+    opened_with(history, before=moved if first == "the move" else (), after=moved if first == "the start" else ())
+    assert said(history, "delayed by work") is blamed
+
+
+@pytest.mark.parametrize(("claimed", "blamed"), [(5, False), (6, True)])
+def test_who_is_on_gpus_that_a_node_does_not_report_any_more_takes_others_of_it(claimed: int, blamed: bool) -> None:
+    """younger has two GPUs that the node no longer speaks of, elder was promised some of those that are left after
+    that, and last takes one: two and one and five are eight."""
+    history = fleet().add(PutNode(object=node("a-0", gpus=10)))
+    starts(history, "younger", "a-0:8-9").add(PutNode(object=node("a-0", gpus=8)))
+    history = starts(waiting(plan("2h", f"a-0:{claimed}"), history).at("1m"), "last", "a-0:0-0")
+    assert said(history, "taken by") is blamed
+
+
 # --- a start that is made elsewhere ---------------------------------------------------------------------------
 
 

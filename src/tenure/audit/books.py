@@ -127,6 +127,8 @@ class Books:
         self.closed: set[str] = set()
         self.pods: dict[str, PodBook] = {}
         self.slots: dict[SlotKey, Slot] = {}
+        self.on_node: dict[str, dict[str, None]] = {}
+        """Open leases that hold GPUs of a node (Active, Spare), also some that it does not report any more."""
         self.fact = 0
         """The number of facts and entries so far: of two things that one entry does, one comes before the other."""
         self.entry = 0
@@ -283,6 +285,8 @@ class Books:
         run.groups.setdefault(lease.attempt, set()).add(lease.group)
         run.borrowed += _borrowed(lease)
         self._note_engaged(lease.run_key)
+        if lease.role != "Borrowed":
+            self.on_node.setdefault(lease.node, {})[lease.key] = None
         for ordinal in lease.gpus:
             self._seats(lease, ordinal).append(lease.key)
         self.envelope((lease.budget, lease.envelope), at=at).charge(
@@ -315,6 +319,7 @@ class Books:
         del run.leases[key]
         run.borrowed -= _borrowed(lease)
         self._note_engaged(lease.run_key)
+        self.on_node.get(lease.node, {}).pop(key, None)
         for ordinal in lease.gpus:
             self._seats(lease, ordinal).remove(key)
             self._forget_if_free((lease.node, ordinal))

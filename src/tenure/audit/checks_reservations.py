@@ -38,8 +38,9 @@ elsewhere, is not delayed by who is let in where it would have had to wait for s
 somebody else was still to be gone by then is not to blame if that one, who was there first, overstays, or was bound
 late; nor is who was let in when the start was planned no earlier than it is now, and has only come nearer in between;
 nor who was let in before an earlier promise was planned anew, onto what the later one counted on, so far as that takes
-more than it did; nor who was let in while the pot held more, by so much. Who was let in before the claim itself came to
-take more of a pot is in the way only of what it took until then.
+more than it did; nor who was let in while the pot held more, by so much; nor who is let in by the same entry, after the
+move, where those who are not to blame are in the way of the old plan by themselves. Who was let in before the claim
+itself came to take more of a pot is in the way only of what it took until then.
 
 **What stands**, on a settled world: no Pending reservation has a start that is past.
 
@@ -81,6 +82,8 @@ class Delay(NamedTuple):
     before: Reservation
     after: Reservation
     claims: dict[Pot, Claim]
+    fact: int
+    """The number of the fact that did."""
 
 
 class ReservationWatch:
@@ -119,7 +122,7 @@ class ReservationWatch:
         if self._over.get(new.uid, -1) >= self._books.run(key).came:  # a run of that name may come anew
             found.append(_violation(new, "goes on after it was over", at=at, expected="another one", found=new.state))
         if old is not None and old.uid == new.uid and _is_delayed(old, new):
-            delays.append(Delay(old, new, claims))
+            delays.append(Delay(old, new, claims, self._books.fact))
         if new.state in CLAIMING and new.plan.start is not None:
             self._turn = max(self._turn, new.turn)
             self._ranks[key] = (2 * new.turn, self._books.order_of(key))
@@ -321,10 +324,12 @@ class ReservationWatch:
                 needs = self._needs(pot, stage, there, ends, then=then, at=at)
                 needed = needs[then] + sum(gpus_of(one) for one in mine)
                 stay = [one for one in there if self._stays_on(one, by=then, at=at)]
-                for one in mine if max(needs.values()) <= room else ():
-                    excused = self._counted_on(stay, one) + self._moved_here(pot, claim, one, then=then, at=at)
-                    excused += max(0, one.rooms[pot[0] != "node"] - room)
-                    culprits |= {one.lease.key} if needed - excused > room else set()
+                excused = {one.lease.key: self._counted_on(stay, one) + max(0, one.rooms[pot[0] != "node"] - room)
+                           + self._moved_here(pot, claim, one, then=then, at=at) for one in mine}  # fmt: skip
+                blamed = [one for one in mine if needed - excused[one.lease.key] > room]
+                left = needed - sum(map(gpus_of, blamed))
+                if max(needs.values()) <= room:
+                    culprits |= {one.lease.key for one in blamed if left <= room or one.fact < delay.fact}
                 there += mine
         if culprits:
             message = "is delayed by work admitted after it"
@@ -491,14 +496,14 @@ class ReservationWatch:
         return 0
 
     def _held(self, pot: Pot) -> list[Holding]:
-        """Leases that take from a pot, less those that were asked to end."""
+        """Leases that take from a pot, less those that were asked to end. One on a GPU that its node does not report
+        any more takes one of those that it does."""
         books = self._books
         if pot[0] == "envelope":
             envelope = books.envelopes.get((pot[1], pot[2]))
             return [books.leases[key] for key in envelope.staying] if envelope else []
-        slots = (books.slots.get((pot[1], ordinal)) for ordinal in range(self._capacity(pot)))
-        keys = dict.fromkeys(key for slot in slots if slot for key in slot.holders)
-        return [books.leases[key] for key in keys if not books.leases[key].ending]
+        held = (books.leases[key] for key in books.on_node.get(pot[1], ()))
+        return [one for one in held if not one.ending]
 
     def _declared(self, one: Holding) -> Instant | None:
         """The end that a lease declared: a duration is one of work, and counts from when the pods were bound. What a

@@ -266,7 +266,7 @@ class Books:
     def put(self, budget: Budget, *, at: Instant) -> list[Fund]:
         """Bring in a Budget or a new version of it; returns the funds whose terms may have changed."""
         name = budget.metadata.name
-        before = self._standing(name, at=at)
+        before = self._standing(name, budget, at=at)
         old = (
             {envelope.name: envelope for envelope in self.budgets[name].spec.envelopes} if name in self.budgets else {}
         )
@@ -374,15 +374,17 @@ class Books:
 
     # -- parts --
 
-    def _standing(self, name: str, *, at: Instant) -> _Standing:
-        """The bounds of a Budget's envelopes and caps, and which of them are short: asked before an edit."""
-        budget = self.budgets.get(name)
-        funds = [self.funds[name, envelope.name] for envelope in budget.spec.envelopes] if budget else []
+    def _standing(self, name: str, new: Budget | None = None, *, at: Instant) -> _Standing:
+        """The bounds of a Budget's envelopes and caps, and which of them are short: asked before an edit. Those that
+        were deleted and come again had limits of zero meanwhile."""
+        both = (one for one in (self.budgets.get(name), new) if one is not None)
+        keys = dict.fromkeys((name, envelope.name) for budget in both for envelope in budget.spec.envelopes)
+        funds = [self.funds[key] for key in keys if key in self.funds]
         limits = (*funds, *(fund.loans for fund in funds), *self.caps.get(name, ()))
         return {(type(one), one.key): (one.short(at) > 0, one.bounds) for one in limits}
 
     def _note_lowered(self, limits: Iterable[Fund | Cap], before: _Standing, *, at: Instant) -> None:
-        """What is short now and was not, or has less than it had, was lowered by this edit."""
+        """What is short now and was not, or has less of what it lacks than it had, was lowered by this edit."""
         for one in limits:
             if isinstance(one, Fund):
                 self._note_less_lent(one.loans, before, at=at)
@@ -392,7 +394,7 @@ class Books:
             self._note_crossing(one, bounds, at=at)
             if not one.short(at):
                 one.lowered = None
-            elif not was_short or bounds is None or one.bounds.below(bounds):
+            elif not was_short or bounds is None or _exceeded(one, at=at).below(bounds):
                 one.lowered = at
                 one.warned -= {"lowered", "custodian"}
             self._keep_lowered(one)
@@ -495,6 +497,17 @@ class Books:
 
 
 _Standing = dict[tuple[type[AnyLimit], FundKey], tuple[bool, Bounds]]
+
+
+def _exceeded(one: Fund | Cap, *, at: Instant) -> Bounds:
+    """The bounds of what is short, less those that it keeps."""
+    gpus, hours, end = one.bounds
+    spent = one.allowed(at) == 0
+    return Bounds(
+        gpus=gpus if gpus is not None and one.used > gpus else None,
+        hours=hours if spent else None,
+        end=end if spent else FOREVER,
+    )
 
 
 def window_of(envelope: Envelope) -> tuple[Instant, Instant]:
