@@ -33,6 +33,22 @@ def test_a_kind_that_is_not_there_is_one(capsys: pytest.CaptureFixture[str]) -> 
     assert "there is no 'simulation'" in capsys.readouterr().err
 
 
+SENSELESS = {
+    "crashes": ("--part 7/6", "--part 0/6", "--part x", "--part 100/6", "--every 0", "--point x"),
+    "sim": ("--seeds 0", "--seeds -3", "--hours 0", "--jobs 0", "--from x", "--out /nowhere/at/all", "--only 3",
+            "--events /nowhere", f"--events {__file__}", "--replay 0 --only 9999"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("asked", [f"{room} {rest}" for room, asked in SENSELESS.items() for rest in asked])
+def test_what_would_do_nothing_is_refused_in_words(asked: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(asked.split())
+    said = capsys.readouterr()
+    assert (ended.value.code, said.out) == (2, "")
+    assert "error: " in said.err.splitlines()[-1]
+
+
 def test_who_is_no_longer_listened_to_is_silent() -> None:
     ended = run("crashes", "--shown", shell="| true")
     assert (ended.returncode, ended.stderr) == (141, "")

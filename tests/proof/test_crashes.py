@@ -252,15 +252,6 @@ def test_pairs_are_all_pairs_of_writes_recovered_by_the_same_and_by_another(fold
     assert sum(1 for _ in units(bench, asked)) == sum(1 for _ in bench.singles()) + sum(1 for _ in bench.firsts())
 
 
-@pytest.mark.parametrize("asked", ["--part 7/6", "--part 0/6", "--part x", "--part 100/6", "--every 0", "--point x"])
-def test_what_would_do_nothing_is_refused_in_words(asked: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(asked.split())
-    said = capsys.readouterr()
-    assert (ended.value.code, said.out) == (2, "")
-    assert "error: " in said.err.splitlines()[-1]
-
-
 def test_a_part_with_nothing_in_it_is_no_success(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--scenario", "start-and-complete", "--part", "99999/99999"]) == 2
     said = capsys.readouterr()

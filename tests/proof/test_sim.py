@@ -199,18 +199,6 @@ def test_who_loses_patience_keeps_what_was_found(
     assert len(plan.events) < 8
 
 
-@pytest.mark.parametrize(
-    "asked", ["--seeds 0", "--seeds -3", "--hours 0", "--jobs 0", "--from x", "--out /nowhere/at/all", "--only 3",
-              "--events /nowhere", f"--events {__file__}", "--replay 0 --only 9999"]
-)  # fmt: skip
-def test_what_would_do_nothing_is_refused_in_words(asked: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(asked.split())
-    said = capsys.readouterr()
-    assert (ended.value.code, said.out) == (2, "")
-    assert "error: " in said.err.splitlines()[-1]
-
-
 def _children(parent: int) -> list[int]:
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
