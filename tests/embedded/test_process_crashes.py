@@ -183,10 +183,12 @@ def test_a_lost_pod_stays_lost_for_every_later_daemon(world: World) -> None:
     assert world.until("p", "Failed") == first
 
 
-def test_a_lost_pod_that_is_asked_to_stop_is_gone_when_nothing_of_it_is_alive(world: World) -> None:
-    world.run("p", "sleep 300 & wait")
+def test_a_lost_pod_that_is_asked_to_stop_is_gone_when_nothing_of_it_is_alive(world: World, tmp_path: Path) -> None:
+    world.run("p", f"sleep 300 & echo $! > {tmp_path}/child; wait")
     world.until("p", "Bound")
+    child = int(wait_for(tmp_path / "child"))
     kill_supervisor(world)
+    assert is_alive(child)
     world.stop("p")
     world.until("p", "Gone")
     assert alive(world.root) == []
