@@ -7,6 +7,7 @@ import platform
 import subprocess
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
@@ -52,11 +53,18 @@ class Results(Struct, frozen=True):
         return Results(self.scale, {name: both[name] for name in BENCHES if name in both})
 
 
+def commit() -> str:
+    """What is measured; ``-dirty`` if it is not quite that commit. What measuring itself writes does not count."""
+    git = partial(subprocess.run, cwd=ROOT, capture_output=True, text=True, check=False)
+    head = git(["git", "rev-parse", "--short", "HEAD"]).stdout.strip()
+    others = [".", ":!bench/results.json", ":!docs/performance.md", ":!docs/performance"]
+    changed = git(["git", "diff", "--quiet", "HEAD", "--", *others]).returncode != 0
+    return head + "-dirty" * changed if head else "unknown"
+
+
 def this_machine() -> Machine:
-    command = ["git", "describe", "--always", "--dirty"]
-    head = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return Machine(
-        at=datetime.now(UTC).isoformat(timespec="seconds"), commit=head.stdout.strip() or "unknown",
+        at=datetime.now(UTC).isoformat(timespec="seconds"), commit=commit(),
         python=platform.python_version(), system=f"{platform.system()} {platform.machine()}", cores=os.cpu_count() or 0,
         load=round(os.getloadavg()[1], 1),
     )  # fmt: skip

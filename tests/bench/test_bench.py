@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from functools import partial
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import msgspec
 import pytest
 
 from bench import __main__ as command
-from bench import admission, history, kube, mix
+from bench import admission, history, kube, mix, report
 from bench.bed import Bed, check
 from bench.counters import counting, growth
 from bench.fleet import key_of, placed, remove
@@ -92,6 +93,23 @@ def test_the_page_tells_every_row_and_where_it_was_measured() -> None:
     assert all(row.what in text and row.found in text for row in results.rows)
     assert this_machine().commit in text
     assert "NO" in table(results.rows)
+
+
+def test_what_measuring_writes_does_not_make_a_commit_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "ROOT", tmp_path)
+    assert report.commit() == "unknown"
+    for name in ("bench/results.json", "docs/performance.md", "engine.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("before")
+    who = ["-c", "user.name=me", "-c", "user.email=me@example.com"]
+    for words in (["init", "-q"], ["add", "."], [*who, "commit", "-q", "-m", "one"]):
+        subprocess.run(["git", "-C", tmp_path, *words], check=True)
+    clean = report.commit()
+    (tmp_path / "bench/results.json").write_text("after")
+    (tmp_path / "docs/performance.md").write_text("after")
+    assert report.commit() == clean != "unknown"
+    (tmp_path / "engine.py").write_text("after")
+    assert report.commit() == f"{clean}-dirty"
 
 
 def test_what_is_measured_alone_replaces_only_its_own_numbers() -> None:
