@@ -45,6 +45,16 @@ def leave_all(fleet: Fleet) -> None:
             fleet.leave(key)
 
 
+def gives_way_in(fleet: Fleet, minutes: int, *, to: int) -> None:
+    """Nobody gives way before so many minutes are over, and then all that is above ``to`` GPUs."""
+    fleet.later(f"{minutes - 1}m59s")
+    assert not resolved(fleet)
+    fleet.later("1s")
+    leave_all(fleet)
+    assert fleet.headroom("a").used == to
+    fleet.audit()
+
+
 # --- when -----------------------------------------------------------------------------------------------------------
 
 
@@ -89,21 +99,16 @@ def test_a_budget_that_is_deleted_and_comes_again_with_less_begins_no_new_grace(
     said = [note.message for note in fleet.notes("BudgetNotice")]
     assert len(said) == 2, "another limit is other news"
     assert all("2025-11-01T01:15:00Z" in message for message in said)
-    fleet.later("4m59s")
-    assert not resolved(fleet)
-    fleet.later("1s")
-    leave_all(fleet)
-    assert fleet.headroom("a").used == 16
-    fleet.audit()
+    gives_way_in(fleet, 5, to=16)
 
 
 @pytest.mark.parametrize(
     ("fields", "due"),
-    [({"end": "2025-12-01T00:00:00Z"}, "5m"), ({"max_gpu_hours": 960}, "5m"), ({"concurrency": 24}, "5m"),
-     ({"concurrency": 8}, "15m")],
+    [({"end": "2025-12-01T00:00:00Z"}, 5), ({"max_gpu_hours": 960}, 5), ({"concurrency": 24}, 5),
+     ({"concurrency": 8}, 15)],
     ids=["its window ends some day", "its hours are bounded", "it is raised by too little", "it is lowered further"],
 )  # fmt: skip
-def test_only_less_of_what_is_exceeded_begins_a_new_grace(fields: dict[str, Any], due: str) -> None:
+def test_only_less_of_what_is_exceeded_begins_a_new_grace(fields: dict[str, Any], due: int) -> None:
     """Else somebody could put off for ever what is too much, by lowering something else a little."""
     fleet = Fleet(*nodes("n", 4), budget("a", envelope("main", 32)), secret="x")
     fleet.start(run("x", 32, owner="org:a", elastic=elastic(8, 32, 8)))
@@ -111,12 +116,7 @@ def test_only_less_of_what_is_exceeded_begins_a_new_grace(fields: dict[str, Any]
     lower(fleet, "a", 16)
     fleet.later("10m")
     change(fleet, "a", **fields)
-    fleet.later("4m59s" if due == "5m" else "14m59s")
-    assert not resolved(fleet)
-    fleet.later("1s")
-    leave_all(fleet)
-    assert fleet.headroom("a").used == fields.get("concurrency", 16)
-    fleet.audit()
+    gives_way_in(fleet, due, to=fields.get("concurrency", 16))
 
 
 def test_a_budget_that_comes_again_when_nothing_is_left_over_may_be_lowered_anew() -> None:
@@ -128,12 +128,7 @@ def test_a_budget_that_comes_again_when_nothing_is_left_over_may_be_lowered_anew
     fleet.later("1m")
     lower(fleet, "a", 16)
     assert "2025-11-01T00:26:00Z" in fleet.notes("BudgetNotice")[-1].message
-    fleet.later("14m59s")
-    assert not resolved(fleet)
-    fleet.later("1s")
-    leave_all(fleet)
-    assert fleet.headroom("a").used == 16
-    fleet.audit()
+    gives_way_in(fleet, 15, to=16)
 
 
 def test_the_grace_survives_a_restart() -> None:

@@ -19,23 +19,25 @@ class MortalClient(Client):
 
     def __init__(self, *arguments: Any, **rest: Any) -> None:
         super().__init__(*arguments, **rest)
-        self.writes = 0
         self.sent: list[str] = []
-        """What these writes were, in words for whoever wonders about their number."""
+        """The writes, in words for whoever wonders about their number."""
         self.dead = threading.Event()
         self._last: int | None = None
         self._moment: Moment = "before"
 
     def arm(self, last: int, moment: Moment) -> None:
         """Die at the ``last``-th write from now on."""
-        self.writes, self.sent, self._last, self._moment = 0, [], last, moment
+        self.sent, self._last, self._moment = [], last, moment
+
+    @property
+    def writes(self) -> int:
+        return len(self.sent)
 
     async def call(self, method: str, path: str, **rest: Any) -> bytes:
         if self.dead.is_set():
             raise Killed
         if method == "GET" or self._last is None:
             return await super().call(method, path, **rest)
-        self.writes += 1
         self.sent.append(f"{method} {path} {rest.get('body')}"[:300])
         if self.writes < self._last:
             return await super().call(method, path, **rest)

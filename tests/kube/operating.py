@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +14,7 @@ from tenure.api.meta import API_VERSION
 from tenure.kube.client import Client
 from tenure.kube.config import from_kubeconfig
 from tenure.kube.install import manifests
-from tenure.kube.loop import IO
+from tenure.kube.loop import IO, hang_up
 from tenure.kube.operator import Operator, Options
 from tenure.kube.store import KubeStore
 from tenure.kube.system import System
@@ -26,16 +25,6 @@ from tenure.testing.kube.waiting import PATIENCE
 
 Object = dict[str, Any]
 FLEET = "test-fleet"
-
-
-async def hang_up() -> None:
-    """End connections whose other end has not said goodbye yet: a busy server may take its time."""
-    loop = asyncio.get_running_loop()
-    await asyncio.sleep(0.01)
-    for transport in list(getattr(loop, "_transports", {}).values()):
-        if "Socket" in type(transport).__name__ and transport.get_extra_info("peername"):
-            transport.abort()
-    await asyncio.sleep(0.01)
 
 
 class Running:

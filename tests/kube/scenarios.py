@@ -24,7 +24,7 @@ from tenure.engine import Apply, Delete, Event, SetPolicy
 from tenure.kube.client import Client
 from tenure.kube.config import from_kubeconfig
 from tenure.kube.errors import ApiError
-from tenure.kube.loop import IO
+from tenure.kube.loop import IO, hang_up
 from tenure.kube.marks import POLICY_KEY, POLICY_NAME
 from tenure.kube.operator import Operator, Options
 from tenure.kube.resources import CONFIG_MAPS, PODS, RUNS, SYSTEM_NAMESPACE, resource_of
@@ -39,7 +39,6 @@ from tenure.testing.kube import AT, EXIT_CODE, GO, GONE, ControlPlane, until
 from tenure.testing.kube.waiting import PATIENCE
 from tenure.testing.scenarios import Watcher
 from tenure.units import Instant, format_time, parse_time
-from tests.kube.operating import hang_up
 
 Object = dict[str, Any]
 Order = tuple[str, dict[str, str], str]

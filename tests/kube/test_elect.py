@@ -22,9 +22,11 @@ def stand(io: IO, plane: ControlPlane, namespace: str) -> Iterator[Stand]:
     """Lets a candidate stand, quick to renew; it gives others up who have not renewed for ``duration`` seconds."""
     clients, works = [], []
 
-    def standing(name: str, access: Access | None = None, *, duration: float) -> tuple[Elector, Future[None]]:
+    def standing(
+        name: str, access: Access | None = None, *, duration: float, renew: float = 0.1
+    ) -> tuple[Elector, Future[None]]:
         clients.append(client := Client(access or from_kubeconfig(plane.admin), timeout=duration))
-        elector = Elector(client, name, namespace=namespace, duration=duration, renew=0.1)
+        elector = Elector(client, name, namespace=namespace, duration=duration, renew=renew)
         works.append(work := io.start(elector.campaign()))
         return elector, work
 
@@ -53,6 +55,18 @@ def test_who_steps_down_lets_the_next_in_at_once(stand: Stand) -> None:
     work.cancel()
     assert second.leading.wait(PATIENCE), "long before it would have been given up"
     assert not first.leading.is_set()
+
+
+def test_who_steps_down_while_the_record_changes_lets_the_next_in_at_once(stand: Stand, plane: ControlPlane) -> None:
+    with FaultProxy.started(plane.admin) as proxy:
+        first, work = stand("first", Access(server=proxy.server), duration=3 * PATIENCE, renew=PATIENCE)
+        assert first.leading.wait(PATIENCE)
+        second, _ = stand("second", duration=3 * PATIENCE)
+        until(lambda: second.holder == "first")
+        fault = proxy.fail("conflict", method="PUT", times=2)  # as after a renewal that was given up half way
+        work.cancel()
+        assert second.leading.wait(PATIENCE), "long before it would have been given up"
+        assert fault.hits == 2
 
 
 def test_a_leader_that_is_cut_off_gives_up_and_another_follows(stand: Stand, plane: ControlPlane) -> None:

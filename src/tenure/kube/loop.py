@@ -78,8 +78,13 @@ async def _wind_up() -> None:
         await asyncio.sleep(0.01)
         if _connections() == 0:
             return
+    await hang_up()
+
+
+async def hang_up() -> None:
+    """End connections whose other end has not said goodbye yet: a busy server may take its time, or never do it."""
     for transport in list(getattr(asyncio.get_running_loop(), "_transports", {}).values()):
-        transport.abort()  # nobody waits for a server that does not say goodbye
+        transport.abort()
     await asyncio.sleep(0.01)
 
 

@@ -39,6 +39,8 @@ import aiohttp
 import yaml
 from aiohttp import web
 
+from tenure.kube.loop import hang_up
+
 _REFUSALS = {
     "throttle": (429, "TooManyRequests", {"Retry-After": "0"}),
     "conflict": (409, "Conflict", {}),
@@ -155,9 +157,7 @@ class FaultProxy:
         await asyncio.gather(*left, return_exceptions=True)
         assert self._session is not None
         await self._session.close()
-        for transport in list(getattr(asyncio.get_running_loop(), "_transports", {}).values()):
-            transport.abort()  # a busy server may take its time to say goodbye
-        await asyncio.sleep(0.05)  # connections are closed by the loop, after those who held them
+        await hang_up()
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         watch = request.query.get("watch") == "true"
