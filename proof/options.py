@@ -31,6 +31,25 @@ def _number(text: str, *, least: int) -> int:
     return int(text)
 
 
+def span(text: str) -> float:
+    """So many minutes or hours, 0 or more.
+
+    >>> span("2.5")
+    2.5
+    >>> span("nan")
+    Traceback (most recent call last):
+      ...
+    argparse.ArgumentTypeError: a number from 0 on, not 'nan'
+    """
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(f"a number from 0 on, not {text!r}")
+    return number
+
+
 def part(text: str) -> tuple[int, int]:
     """``K/N``: the K-th of N parts.
 

@@ -15,10 +15,16 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 
 from bench.result import Row
+from proof.again import command
+from proof.commit import describe
 from proof.flood import behind, churn
+from proof.options import span, whole
 
 SAMPLES = 384
 """Small runs in each fleet, half of them timed and half counted; half of them stay, and none past its declared end."""
+
+PENDING_MIN = 50
+"""Of fewer none, or hardly any, has to wait: there would be nothing to be behind."""
 
 
 def rows(folder: Path, *, pending: int, hours: float, seed: int = 1, samples: int = SAMPLES) -> Iterator[Row]:
@@ -30,7 +36,7 @@ def rows(folder: Path, *, pending: int, hours: float, seed: int = 1, samples: in
 
 
 def main(argv: list[str]) -> int:
-    options = _parser().parse_args(argv)
+    options = _options(argv)
     from bench.report import table  # knows all benchmarks, this one among them
 
     begin = perf_counter()
@@ -42,18 +48,27 @@ def main(argv: list[str]) -> int:
     for row in broken:
         print(f"{row.bench}: {row.what}: {row.found}, promised {row.promised}: {row.detail}")
     if broken:
-        again = f"python -m proof flood --pending {options.pending} --hours {options.hours:g} --seed {options.seed}"
-        print(f"{len(broken)} do not hold; docs/develop/proof-flood.md says how to read that. Once more: `{again}`.")
+        again = command("flood", "--pending", options.pending, "--hours", f"{options.hours:g}", "--seed", options.seed)
+        print(
+            f"{len(broken)} do not hold at commit {describe()}; docs/develop/proof-flood.md says how to read that. Once more: `{again}`."
+        )
         return 1
     print(f"All {sum(row.goal is not None for row in found)} hold, in {perf_counter() - begin:.0f} s. "
           "`python -m bench --only flood` compares them with before.")  # fmt: skip
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _options(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m proof flood", description=(__doc__ or "").partition("\n\n")[2])
     add = parser.add_argument
-    add("--pending", type=int, default=100_000, help="runs that one tenant submits (100,000); 0: no flood")
-    add("--hours", type=float, default=24, help=f"virtual hours of churn (24), more than {churn.FIRST}; 0: none")
-    add("--seed", type=int, default=1, help="of what happens during the churn")
-    return parser
+    add("--pending", type=whole, default=100_000, help="runs that one tenant submits (100,000); 0: no flood")
+    add("--hours", type=span, default=24, help=f"virtual hours of churn (24), more than {churn.FIRST}; 0: none")
+    add("--seed", type=whole, default=1, help="of what happens during the churn")
+    options = parser.parse_args(argv)
+    if not options.pending and not options.hours:
+        parser.error("--pending 0 and --hours 0 leave nothing to try")
+    if 0 < options.pending < PENDING_MIN:
+        parser.error(f"--pending: {PENDING_MIN} runs or more, of which some wait, or 0 for no flood")
+    if 0 < options.hours <= churn.FIRST:
+        parser.error(f"--hours: more than the {churn.FIRST} that the day is compared with, or 0 for no churn")
+    return options

@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from os import cpu_count
 from signal import SIGTERM, signal
 
+from proof.again import command
 from proof.commit import describe
+from proof.options import positive, span
 from proof.scope.expand import Finding
 from proof.scope.replay import NoSuchMove, follow, story
 from proof.scope.search import Level, search
@@ -83,8 +85,8 @@ def _tell(findings: list[Finding]) -> int:
     shortest = sorted(findings, key=lambda one: (len(one.path), one.path))[:5]
     for one in shortest:
         print(f"\nVIOLATION after {len(one.path)} moves: {' '.join(one.path)}\n{one.says}")
-    print(f"\nAt commit {describe()}. See one again, entry by entry:\n"
-          f'  python -m proof scope --path "{" ".join(shortest[0].path)}"')  # fmt: skip
+    again = command("scope", "--path", " ".join(shortest[0].path))
+    print(f"\nAt commit {describe()}. See one again, entry by entry:\n  {again}")
     return 1
 
 
@@ -107,11 +109,14 @@ def _show(path: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m proof scope", description=__doc__)
     parser.add_argument(
-        "--depth", type=int, default=DEPTH, help="moves in a row, all interleavings (default %(default)s)"
+        "--depth", type=positive, default=DEPTH, help="moves in a row, all interleavings (default %(default)s)"
     )
-    parser.add_argument("--minutes", type=float, default=10.0, help="stop after so long (default %(default)s)")
+    parser.add_argument("--minutes", type=span, default=10.0, help="stop after so long (default %(default)s)")
     parser.add_argument(
-        "--jobs", type=int, default=cpu_count(), help="processes (default: one for each core); no count depends on it"
+        "--jobs",
+        type=positive,
+        default=cpu_count() or 1,
+        help="processes (default: one for each core); no count depends on it",
     )
     parser.add_argument(
         "--after", metavar="MOVES", default="", help="begin where these have happened: deeper, and narrower"

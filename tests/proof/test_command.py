@@ -37,6 +37,10 @@ SENSELESS = {
     "crashes": ("--part 7/6", "--part 0/6", "--part x", "--part 100/6", "--every 0", "--point x"),
     "sim": ("--seeds 0", "--seeds -3", "--hours 0", "--jobs 0", "--from x", "--out /nowhere/at/all", "--only 3",
             "--events /nowhere", f"--events {__file__}", "--replay 0 --only 9999"),
+    "scope": ("--depth 0", "--depth -1", "--depth x", "--jobs 0", "--jobs -1", "--minutes -1", "--minutes nan"),
+    "flood": ("--pending 0 --hours 0", "--pending -5", "--pending 5", "--hours 2", "--hours -3", "--hours nan",
+              "--hours inf", "--seed x"),
+    "mutants": ("--jobs 0", "--part 5/4", "--quick -o json", "--list -o json"),
 }  # fmt: skip
 
 

@@ -155,7 +155,7 @@ def test_the_command_says_what_holds_and_how_to_see_it_again(
     assert prove(["flood", "--pending", "70", "--hours", "3", "--seed", "9"]) == status
     last = capsys.readouterr().out.splitlines()[-1]
     assert ("All 1 hold" in last) is not status
-    assert ("python -m proof flood --pending 70 --hours 3 --seed 9" in last) is bool(status)
+    assert (" -m proof flood --pending 70 --hours 3 --seed 9" in last) is bool(status)
 
 
 def test_it_is_one_of_the_benchmarks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import signal
 import subprocess
 import sys
@@ -154,6 +155,19 @@ def test_a_bug_that_could_not_be_tried_is_not_caught(
     assert "1 of 1 bugs caught" not in ran.stdout
 
 
+def test_what_a_program_reads_is_json_and_nothing_else() -> None:
+    ran = tried("-o", "json", old=PLACE, new=f"{PLACE}2 * ")
+    assert [row["mutant"] for row in json.loads(ran.stdout)["rows"]] == ["planted"]
+    assert "1 of 1 bugs caught" in ran.stderr
+
+
+def test_bugs_that_nobody_sees_count_among_all() -> None:
+    """Of 100 bugs of which 40 were never seen, the quick run said that all 60 are caught: 100 %."""
+    ran = tried("--quick", old=PLACE, new=f"{PLACE}2 * ", killer="")
+    assert ran.returncode == 1
+    assert "0 of 1 bugs caught" in ran.stdout
+
+
 def test_a_bug_that_can_be_tried_is_caught() -> None:
     """So that the tests above fail for their own reasons."""
     ran = tried("--quick", old=PLACE, new=f"{PLACE}2 * ")
@@ -163,9 +177,10 @@ def test_a_bug_that_can_be_tried_is_caught() -> None:
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (("--jobs", "0"), "0 is not a number of 1 or more"),
-        (("--jobs", "-2"), "-2 is not a number of 1 or more"),
-        (("--part", "5/4"), "5/4 is not K/N"),
+        (("--jobs", "0"), "a whole number from 1 on, not '0'"),
+        (("--jobs", "-2"), "a whole number from 1 on, not '-2'"),
+        (("--part", "5/4"), "K/N with K from 1 to N"),
+        (("--part", "900/900"), "this part has no bug in it"),
         (("--only", IDS[0], "--only", IDS[1] + "s"), f"there is no bug {IDS[1]}s; did you mean {IDS[1]}"),
         (("--only", "xyzzy"), "there is no bug xyzzy; see python -m proof mutants --list"),
         (("--keep", "--how", "first"), "only what all killers were asked about is kept"),

@@ -226,7 +226,7 @@ def test_a_planted_bug_is_found_on_a_shortest_path(
     said = capsys.readouterr().out
     assert "VIOLATION after 3 moves: +a bound:a-a1-0 ok:a-a1-0" in said
     assert "I3-pods-and-leases" in said
-    assert '--path "+a bound:a-a1-0 ok:a-a1-0"' in said
+    assert " -m proof scope --path '+a bound:a-a1-0 ok:a-a1-0'\n" in said
     assert main(["--path", "+a bound:a-a1-0 ok:a-a1-0"]) == 1
 
 

@@ -30,6 +30,14 @@ MUTANTS = (
         new="if row is not None and not is_ready(row.node):",
     ),
     Mutant(
+        name="gpus-of-then",
+        kind="trust",
+        bug="A node that reports fewer GPUs than it once did is given work on those that are gone.",
+        file="engine/topology.py",
+        old="        self.gpus, bad = _count(node, policy)\n",
+        new='        gpus, bad = _count(node, policy)\n        self.gpus = max(gpus, getattr(self, "gpus", 0))\n',
+    ),
+    Mutant(
         name="spare-stays-lendable",
         kind="fold",
         bug="GPUs of a spare that ended still count as somebody's spare, for opportunistic work to sit on.",
