@@ -50,7 +50,8 @@ def main(argv: list[str]) -> int:
     if broken:
         again = command("flood", "--pending", options.pending, "--hours", f"{options.hours:g}", "--seed", options.seed)
         print(
-            f"{len(broken)} do not hold at commit {describe()}; docs/develop/proof-flood.md says how to read that. Once more: `{again}`."
+            f"{len(broken)} do not hold at commit {describe()}; docs/develop/proof-flood.md says how to read that. "
+            f"Once more: `{again}`."
         )
         return 1
     print(f"All {sum(row.goal is not None for row in found)} hold, in {perf_counter() - begin:.0f} s. "
