@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from signal import SIGINT
 from tempfile import TemporaryDirectory
 from time import perf_counter
 
@@ -21,8 +22,13 @@ _SCALES = {"full": FULL, "quick": QUICK, "tiny": TINY}
 
 
 def main(argv: list[str] | None = None) -> int:
-    options = _parser().parse_args(argv)
+    parser = _parser()
+    options = parser.parse_args(argv)
     scale = QUICK if options.quick else _SCALES[options.scale]
+    if options.docs and (scale is not FULL or options.counters):
+        parser.error("--docs writes the page of the full scale: leave --quick, --scale and --counters away")
+    if options.widen and not options.accept:
+        parser.error("--widen is for --accept: it changes how a range is taken")
     if options.list:
         print(listed())
         return 0
@@ -31,16 +37,20 @@ def main(argv: list[str] | None = None) -> int:
     if options.docs == "only":
         return _redraw(scale)
     names = [counted.NAME] if options.counters else options.only or list(BENCHES)
-    results = Results(scale, measure(names, scale))
+    try:
+        results = Results(scale, measure(names, scale))
+    except KeyboardInterrupt:
+        print("\nstopped (SIGINT). What was measured to its end can be accepted: --accept NAME.", file=sys.stderr)
+        return 128 + SIGINT
     judged = Gate(results, ranges.load())
     shown = f"{table(results.rows, judged.of)}\n{judged.summary()}"
     print(to_json(results) if options.output == "json" else shown)
     whole = results.over(_last(scale))
     if not options.counters and scale is FULL:
         RESULTS.write_text(to_json(whole))
-    _cached(scale).write_text(to_json(results.over(_read(_cached(scale)))))
+    _keep(results)
     if options.docs:
-        _write(whole if scale is FULL else results)
+        _write(whole)
     return 0 if judged.passes else 1
 
 
@@ -54,6 +64,7 @@ def measure(names: list[str], scale: Scale) -> dict[str, Measured]:
         with TemporaryDirectory(dir=CACHE, prefix=f"{name}-") as folder:
             rows = BENCHES[name].run(scale, Path(folder))
         out[name] = Measured(this_machine(), rows)
+        _keep(Results(scale, {name: out[name]}))  # at once: all of them take hours, and the next one may fail
         print(f"{name}: {perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
     return out
 
@@ -65,6 +76,11 @@ def _cached(scale: Scale) -> Path:
     """Where the last run on this machine is kept; it is in no repository."""
     CACHE.mkdir(exist_ok=True)
     return CACHE / f"last-{scale.name}.json"
+
+
+def _keep(results: Results) -> None:
+    file = _cached(results.scale)
+    file.write_text(to_json(results.over(_read(file))))
 
 
 def _read(file: Path) -> Results | None:

@@ -22,7 +22,7 @@ from bench.growth import Curve, Point
 from bench.load import batch
 from bench.promises import BENCHES, PROMISED
 from bench.report import Measured, Results, from_json, page, this_machine
-from bench.result import FULL, TINY, Machine, Row
+from bench.result import FULL, TINY, Machine, Row, Scale
 
 MACHINE = Machine(
     at="2026-11-15T12:00:00+00:00", commit="c0ffee1", python="3.11.7", system="Linux x", cores=2, load=0.5
@@ -173,6 +173,42 @@ def test_nothing_is_accepted_that_was_not_measured(file: Path, capsys: pytest.Ca
     assert command.main(["--scale", "tiny", "--accept", "scan"]) == 1
     assert "--only scan" in capsys.readouterr().err
     assert not file.exists()
+
+
+class Measuring:
+    """A benchmark that takes long, and comes to an end or not."""
+
+    def __init__(self, *rows: Row, ends: BaseException | None = None) -> None:
+        self.rows, self.ends = list(rows), ends
+
+    def run(self, scale: Scale, folder: Path) -> list[Row]:
+        if self.ends is not None:
+            raise self.ends
+        return self.rows
+
+
+def test_what_was_measured_is_not_lost_with_who_comes_after(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(command.BENCHES, "admission", Measuring(TIMED))  # type: ignore[arg-type]
+    monkeypatch.setitem(command.BENCHES, "scan", Measuring(ends=KeyboardInterrupt()))  # type: ignore[arg-type]
+    assert command.main(["--scale", "tiny", "--only", "admission", "--only", "scan"]) == 130
+    assert "stopped (SIGINT)" in capsys.readouterr().err
+    assert command.main(["--scale", "tiny", "--accept", "admission"]) == 0
+    assert command.main(["--scale", "tiny", "--accept", "scan"]) == 1
+
+
+@pytest.mark.parametrize(
+    "words", ["--docs --quick", "--docs only --scale tiny", "--docs --counters", "--widen", "--widen --list"]
+)
+def test_the_page_is_of_the_full_scale_and_a_range_is_widened_when_it_is_taken(
+    words: str, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A tiny run with --docs put its numbers on the page of the promises, which does not tell of scales."""
+    with pytest.raises(SystemExit) as ended:
+        command.main(words.split())
+    assert (ended.value.code, command.DOCS.exists()) == (2, False)
+    assert "error: --" in capsys.readouterr().err
 
 
 def test_the_table_tells_what_part_of_the_goal_was_measured(
