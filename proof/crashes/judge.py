@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from proof.crashes.play import Played
+from proof.crashes.play import UNCOMPARED, Played
 from tenure.audit import Auditor
 from tenure.engine import Tick, dump, step
 from tenure.engine.topology import is_ready
@@ -66,7 +66,7 @@ def end_of(played: Played) -> End:
 
 def judge(played: Played, end: End, expected: End | None) -> Verdict:
     wrongs = list(_wrongs(played, end))
-    if played.recover == "late":
+    if played.recover in UNCOMPARED:
         return Verdict(tuple(wrong for wrong in wrongs if not wrong.startswith("I2-limits")), ())
     return Verdict(tuple(wrongs), () if expected is None else tuple(_differences(end, expected)))
 

@@ -40,6 +40,8 @@ Recover = Literal["same", "other", "rival", "client", "late"]
 RECOVERIES: tuple[Recover, ...] = get_args(Recover)
 KILLED = ("other", "late")
 """Where the files are taken as they lie at the very point."""
+UNCOMPARED = ("late",)
+"""Where the end may be another one: only the rules are judged."""
 LATE: Micros = 90 * SECOND
 """How long nobody drives, where somebody comes late."""
 IMAGES = 3
