@@ -17,7 +17,7 @@ from proof import scratch
 from proof.options import folder, positive, whole
 from proof.sim import failure
 from proof.sim.events import Event, Mode, Plan
-from proof.sim.generate import generate
+from proof.sim.generate import generate, kinds
 from proof.sim.play import Played, play, shrink
 from proof.sim.report import table
 from proof.sim.world import homes
@@ -90,6 +90,9 @@ def _written(text: str) -> Plan:
         raise argparse.ArgumentTypeError(f"{text!r} is no list of events of a failure: {error}") from None
     if plan.home not in homes():
         raise argparse.ArgumentTypeError(f"{text!r} is of a home {plan.home!r}; there are {' and '.join(homes())}")
+    if unknown := {event.kind for event in plan.events} - kinds(plan.home):
+        named = ", ".join(sorted(unknown))
+        raise argparse.ArgumentTypeError(f"{text!r} has events that no {plan.home} home knows: {named}")
     return plan
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from proof.sim import fleets
-from proof.sim.events import FAULTS, FOR_GOOD, Event, Mode, Plan
+from proof.sim.events import FAULTS, FOR_GOOD, KINDS, Event, Mode, Plan
 from tenure.units import HOUR, MINUTE, SECOND, Micros
 
 HOME_FAULTS = {"embedded": "proof.sim.faults_store", "cluster": "proof.sim.faults_api"}
@@ -39,6 +39,11 @@ def generate(seed: int, *, home: str, mode: Mode = "safety", hours: int = 48, wi
     own = import_module(HOME_FAULTS[home])
     events += own.faults(luck, hours=hours, mode=mode, plan=plan, moment=calendar.moment)
     return msgspec.structs.replace(plan, events=tuple(sorted(events, key=lambda event: event.at)))
+
+
+def kinds(home: str) -> set[str]:
+    """All kinds of events that a home knows."""
+    return {*KINDS, *FAULTS, *import_module(HOME_FAULTS[home]).KINDS}
 
 
 def manifest(item: msgspec.Struct) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from proof.sim.command import main, play_all
 from proof.sim.disk import Disk
 from proof.sim.embedded import EmbeddedWorld
 from proof.sim.events import FAULTS, Event, Plan
-from proof.sim.generate import HOME_FAULTS, generate
+from proof.sim.generate import HOME_FAULTS, generate, kinds
 from proof.sim.play import AT_THE_END, Played, play, shrink
 from tenure.facts import Entry
 from tenure.ledger import Code, Ledger, LedgerRefused
@@ -64,7 +64,9 @@ def test_the_seeds_of_ci_hold_and_every_fault_has_struck() -> None:
 
 @pytest.mark.parametrize("file", REGRESSIONS, ids=lambda file: file.stem)
 def test_a_bug_that_the_simulation_found_stays_fixed(file: Path) -> None:
-    played = play(msgspec.json.decode(file.read_bytes(), type=Plan))
+    plan = msgspec.json.decode(file.read_bytes(), type=Plan)
+    assert {event.kind for event in plan.events} <= kinds(plan.home), "a kind that nobody knows does nothing"
+    played = play(plan)
     assert played.found == ()
     assert not played.tally["seen/activation that cut others in vain"]
     assert played.tally["seen/entry"] > 3
@@ -116,6 +118,7 @@ class Brittle:
 @pytest.fixture
 def brittle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proof.sim.play.maker", lambda home: Brittle)
+    monkeypatch.setattr("proof.sim.command.kinds", lambda home: set("abxyz"))
 
 
 def _plan(kinds: str) -> Plan:
@@ -155,6 +158,16 @@ def test_a_failure_is_told_with_the_way_to_see_it_again(
     assert "step 2 of 2" in capsys.readouterr().out
     assert main(["--replay", "0", "--only", "2,4"]) == 1
     assert "step 2 of 2" in capsys.readouterr().out
+
+
+def test_a_file_with_events_that_nobody_knows_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They did nothing, and the file was said to hold."""
+    file = tmp_path / "renamed.json"
+    failure.write(Plan(seed=0, home="embedded", events=(Event(at=0, kind="node-fial"),)), file)
+    with pytest.raises(SystemExit) as ended:
+        main(["--events", str(file)])
+    assert ended.value.code == 2
+    assert "has events that no embedded home knows: node-fial" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("brittle")
