@@ -100,6 +100,9 @@ class Materialiser:
         """Reservations that stand and when each was last rendered, with its countdown."""
         self._holders: dict[str, str] = {}
         """Reservations that stand, and the run of each."""
+        self._doubted: dict[str, float] = {}
+        """Reservations that do not stand and are shown as if they did, and since when."""
+        self._history: History | None = None
 
     # -- what happened --
 
@@ -160,6 +163,8 @@ class Materialiser:
         elif kind == "Reservation":
             if (fact := self._promise(key, state)) is not None:
                 self._reserved.setdefault(key, fact)
+            elif self._is_shown_standing(key):
+                self._doubted.setdefault(key, self._clock())
         elif kind == "Run":
             self._runs.setdefault(key, self._clock())
         elif kind == "Budget":
@@ -178,14 +183,17 @@ class Materialiser:
         self._runs = dict.fromkeys((*state.runs, *self._caches["Run"].keys()), 0.0)
         self._budgets = dict.fromkeys((*state.budgets, *self._caches["Budget"].keys()), 0.0)
         self._books.resync(state)
-        promised = self._caches["Reservation"]
-        standing = [key for key in list(promised.keys()) if not _is_over(promised.get(key))]
+        self._history = history
+        standing = [key for key in list(self._caches["Reservation"].keys()) if self._is_shown_standing(key)]
         for fact, resolution in history.promises(since=since, also=standing):
-            self._reserved[fact.key] = fact
-            if resolution is not None:
-                self._resolved[fact.key] = resolution
-            else:
-                self._resolved.pop(fact.key, None)
+            self._recall(fact, resolution)
+
+    def _recall(self, fact: Reservation, resolution: Froze | Resolved | None) -> None:
+        self._reserved[fact.key] = fact
+        if resolution is not None:
+            self._resolved[fact.key] = resolution
+        else:
+            self._resolved.pop(fact.key, None)
 
     def compare(self, missing: Iterable[tuple[Lease, Instant | None, str | None]]) -> None:
         """Closed leases of which no object says so."""
@@ -216,11 +224,29 @@ class Materialiser:
         for key in [key for key, due in budgets.items() if due <= ripe]:
             del self._budgets[key]
             self._write_budget(state, key, now=now)
+        self._look_up_doubted(ripe, now)
         for key in sorted(self._reserved)[:most]:
             self._write_reservation(state, self._reserved.pop(key), now=now, words=words)
-        self._next = min((due for due in (*runs.values(), *budgets.values()) if due > ripe), default=None)
+        doubted = [since + self._hold for since in self._doubted.values()]
+        self._next = min((due for due in (*runs.values(), *budgets.values(), *doubted) if due > ripe), default=None)
         if self._reserved or len(due_now) > AT_ONCE:
             self._next = self._clock()  # the rest, as soon as something else had a turn
+
+    def _look_up_doubted(self, ripe: float, now: Instant) -> None:
+        """A leader that knew less may have written last that a reservation stands which is over: nobody would look at
+        it again. What was on its way has come by now; of the rest the ledger knows what became of it."""
+        due = [key for key, since in self._doubted.items() if since + self._hold <= ripe]
+        for key in due:
+            del self._doubted[key]
+        wrong = {key for key in due if key not in self._reserved and self._is_shown_standing(key)}
+        if wrong and self._history is not None:
+            for fact, resolution in self._history.promises(since=now, also=sorted(wrong)):
+                if fact.key in wrong:
+                    self._recall(fact, resolution)
+
+    def _is_shown_standing(self, key: str) -> bool:
+        item = self._caches["Reservation"].get(key)
+        return item is not None and (item.get("status") or {}).get("state") not in OVER
 
     def refresh(self, state: State, *, now: Instant) -> None:
         """Numbers that run with the clock: of budgets, which are few, and of promises whose countdown is off by much.
@@ -363,10 +389,6 @@ def _finalizers(item: Object, *, present: bool) -> list[Object] | None:
     wanted = [*(known or ()), FINALIZER] if present else [one for one in known or () if one != FINALIZER]
     path = "/metadata/finalizers"
     return [{"op": "test", "path": path, "value": known}, {"op": "add", "path": path, "value": wanted}]
-
-
-def _is_over(item: Object | None) -> bool:
-    return item is not None and (item.get("status") or {}).get("state") in OVER
 
 
 async def _set_status(
