@@ -16,7 +16,7 @@ import resource
 import signal
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from selectors import EVENT_READ, DefaultSelector
@@ -83,7 +83,7 @@ def control(jobs: Iterable[Job]) -> Job:
     return Job(None, list(dict.fromkeys(killer for job in jobs for killer in job.killers)))
 
 
-def run(jobs: Iterable[Job], *, hands: int = 1) -> Iterator[tuple[Job, Verdict]]:
+def run(jobs: Iterable[Job], *, hands: int = 1) -> Generator[tuple[Job, Verdict], None, None]:
     """Try jobs, so many at a time; each with what came of it, in the order in which they end. Whoever goes away before
     the last one takes all processes with him."""
     _warm_up()

@@ -178,6 +178,8 @@ def test_nothing_is_accepted_that_was_not_measured(file: Path, capsys: pytest.Ca
 class Measuring:
     """A benchmark that takes long, and comes to an end or not."""
 
+    NAME = "measuring"
+
     def __init__(self, *rows: Row, ends: BaseException | None = None) -> None:
         self.rows, self.ends = list(rows), ends
 
@@ -190,8 +192,8 @@ class Measuring:
 def test_what_was_measured_is_not_lost_with_who_comes_after(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(command.BENCHES, "admission", Measuring(TIMED))  # type: ignore[arg-type]
-    monkeypatch.setitem(command.BENCHES, "scan", Measuring(ends=KeyboardInterrupt()))  # type: ignore[arg-type]
+    monkeypatch.setitem(BENCHES, "admission", Measuring(TIMED))
+    monkeypatch.setitem(BENCHES, "scan", Measuring(ends=KeyboardInterrupt()))
     assert command.main(["--scale", "tiny", "--only", "admission", "--only", "scan"]) == 130
     assert "stopped (SIGINT)" in capsys.readouterr().err
     assert command.main(["--scale", "tiny", "--accept", "admission"]) == 0
