@@ -75,12 +75,16 @@ def _quiet(world: ClusterWorld) -> list[str]:
 def _busy(world: ClusterWorld, operator: Operator) -> list[str]:
     """Who is not over though everything should be: but for runs with a pod on a machine that is silent for good. Nobody
     can know of that pod whether it still runs, and nobody has said that the machine is dead."""
-    silent = {name for name, one in world.machines.all.items() if one.mute or one.down}
+    silent = _silent(world)
     held = {one.pod.run_key for one in operator.home.state.pods.values() if one.pod.node in silent}
     found = still_busy(operator.home.state)
     kept = [one for one in found if not any(f" {run} " in one for run in held)]
     world.tally["seen/run on a machine that is silent for good"] += len(found) - len(kept)
     return kept
+
+
+def _silent(world: ClusterWorld) -> set[str]:
+    return {name for name, one in world.machines.all.items() if one.mute or one.down}
 
 
 def _settled(world: ClusterWorld) -> list[str]:
@@ -138,11 +142,16 @@ def _objects(world: ClusterWorld, operator: Operator) -> list[str]:
         elif shown[key] != leases[key]:
             out.append(f"Lease {key} is shown {'closed' if shown[key] else 'open'} and is not")
     state = operator.home.state
+    silent = _silent(world)
     for pod in server.all(PODS):
         meta = pod["metadata"]
         key = f"{meta['namespace']}/{meta['name']}"
         if FLEET in (meta.get("annotations") or {}) and key not in state.pods:
-            out.append(f"Pod {key} is left over ({pod['status'].get('phase')})")
+            # Who was asked to leave stays in the API server until its kubelet has said that it is gone.
+            if "deletionTimestamp" in meta and pod["spec"].get("nodeName") in silent:
+                world.tally["seen/pod asked to leave a machine that is silent for good"] += 1
+            else:
+                out.append(f"Pod {key} is left over ({pod['status'].get('phase')})")
     for run in server.all(RUNS):
         meta = run["metadata"]
         key = f"{meta['namespace']}/{meta['name']}"

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from proof.sim import cluster_end
 from proof.sim.api import Reply, Server
 from proof.sim.api_client import PlainLink, VirtualClient
 from proof.sim.api_forms import MERGE
@@ -37,7 +38,7 @@ from tenure.testing import START
 from tenure.units import HOUR, SECOND
 
 CI_SEEDS, CHUNKS = 120, 12
-MORE = (126, 190)
+MORE = (126, 190, 217)
 """Seeds beyond those in which something was found."""
 OPEN: tuple[int, ...] = ()
 """Seeds that fail, each of them told of in proof/sim/open/README.md; they are not played until that is settled."""
@@ -178,6 +179,30 @@ def test_a_fault_that_nobody_sees_is_not_counted() -> None:
         assert struck("watch-closed") > 1, "it was open, and is closed"
         assert (struck("crash", lasts=HOUR), struck("crash", lasts=HOUR)) == (1, 1)
         assert (struck("crash"), struck("clock-step", number=HOUR)) == (0, 0), "nobody is there to die, or to look"
+
+
+def test_a_pod_is_left_over_unless_it_was_asked_to_leave_a_machine_that_is_silent_for_good() -> None:
+    """Seed 217: such a machine had failed by policy, and its pods, deleted, were nobody's to take away."""
+    plan = msgspec.structs.replace(generate(2, home="cluster"), events=())
+    with closing(ClusterWorld(plan)) as world, world.loop.entered():
+        world.advance(HOUR)
+        operator, node = world.processes[world.leader].operator, plan.nodes[0]["metadata"]["name"]
+        assert operator is not None
+        meta = {"name": "train-a1-0", "namespace": "lab", "annotations": {FLEET: "ours", ENTRY: "1"}}
+        item = {**PODS.named("train-a1-0", "lab"), "metadata": meta, "spec": {"nodeName": node, "containers": []}}
+        path = PODS.path("lab")
+        assert world.server.handle("POST", path, {}, msgspec.json.encode(item)).status == 201
+
+        def blamed() -> list[str]:
+            return cluster_end._objects(world, operator)
+
+        assert blamed() == ["Pod lab/train-a1-0 is left over (Pending)"]
+        world.machines.mute(node, lambda: None)
+        assert blamed(), "nobody has asked it to leave"
+        assert world.server.handle("DELETE", f"{path}/train-a1-0", {}).status == 200
+        assert blamed() == []
+        world.machines.all[node].mute = 0
+        assert blamed(), "its kubelet would have taken it away"
 
 
 class Shown(dict[str, Any]):
