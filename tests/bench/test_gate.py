@@ -21,7 +21,7 @@ from bench.gate import Gate
 from bench.growth import Curve, Point
 from bench.load import batch
 from bench.promises import BENCHES, PROMISED
-from bench.report import Measured, Results, from_json, page, this_machine
+from bench.report import PLOTS, Measured, Results, from_json, page, this_machine
 from bench.result import FULL, TINY, Machine, Row, Scale
 
 MACHINE = Machine(
@@ -232,6 +232,16 @@ def test_every_number_of_the_kept_results_has_a_range_with_its_origin() -> None:
         found = judged.range_of(row)
         assert found is not None, f"python -m bench --accept {row.bench}"
         assert all(one.commit and one.at and one.system for one in found.taken_from)
+
+
+def test_the_page_and_its_pictures_are_of_the_kept_results() -> None:
+    kept = from_json(command.RESULTS.read_text())
+    assert kept is not None
+    assert command.DOCS.read_text() == page(kept), "python -m bench --docs only"
+    drawn = {curve.axis: plots.draw(curve) for curve in plots.curves(kept.rows)}
+    assert drawn.keys() == {"fleet", "ledger", "backlog"}
+    for axis, picture in drawn.items():
+        assert (command.DOCS.parent / PLOTS / f"{axis}.svg").read_text() == picture
 
 
 def test_every_promise_names_what_measures_it_and_every_benchmark_keeps_one() -> None:
