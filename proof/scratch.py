@@ -11,9 +11,11 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-_NAME = re.compile(r"tenure-(?:sim|crashes)-(\d+)-")
+_NAME = re.compile(r"tenure-(?:sim|crashes|damage)-(\d+)-")
 
 
 def place() -> Path:
@@ -23,8 +25,18 @@ def place() -> Path:
 
 
 def make(kind: str) -> Path:
-    """A new folder of this process; ``kind`` is ``sim`` or ``crashes``."""
+    """A new folder of this process; ``kind`` is ``sim``, ``crashes`` or ``damage``."""
     return Path(tempfile.mkdtemp(prefix=f"tenure-{kind}-{os.getpid()}-", dir=place()))
+
+
+@contextmanager
+def workplace(kind: str) -> Iterator[Path]:
+    """Such a folder while it is needed."""
+    folder = make(kind)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @atexit.register

@@ -19,6 +19,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
@@ -75,14 +76,8 @@ class Played(NamedTuple):
     wrongs: list[str]
 
 
-@contextmanager
-def workplace() -> Iterator[Path]:
-    """A folder in memory, if we can, while it is needed."""
-    folder = scratch.make("crashes")
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+workplace = partial(scratch.workplace, "crashes")
+"""A folder in memory, if we can, while it is needed."""
 
 
 def make_custodian(scenario: Scenario, folder: Path) -> Path:

@@ -12,13 +12,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
+from proof import scratch
 from proof.again import command
 from proof.commit import describe
 from proof.damage.cases import KINDS, Case, damaged, different, floor, plan
@@ -33,12 +34,8 @@ COLUMNS = ("whole", "tail", "as its anchor", "refused", "found", "lost")
 Judged = list[tuple[Case, Outcome]]
 
 
-@contextmanager
-def workplace() -> Iterator[Path]:
-    """A folder for images: in memory where the system offers that."""
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(prefix="tenure-damage-", dir=memory if memory.is_dir() else None) as name:
-        yield Path(name)
+workplace = partial(scratch.workplace, "damage")
+"""A folder for images: in memory where the system offers that."""
 
 
 def run(
@@ -86,6 +83,7 @@ def main(argv: list[str]) -> int:
         parser.error("--keep is for one image: name it with --replay")
     if given.only and given.replay:
         parser.error("--only is for many images, --replay for one: write one of them")
+    scratch.sweep()
     with workplace() as folder:
         wholes = originals(folder / "originals")
         try:

@@ -89,7 +89,13 @@ def test_folders_of_the_dead_are_cleared_and_of_nobody_else(tmp_path: Path, monk
     gone = subprocess.Popen(["true"])
     gone.wait()
     mine = scratch.make("sim")
-    for name in (f"tenure-sim-{gone.pid}-x", f"tenure-crashes-{gone.pid}-y", f"tenure-{gone.pid}-z", "tenure-sim-abc"):
+    for name in (
+        f"tenure-sim-{gone.pid}-x",
+        f"tenure-crashes-{gone.pid}-y",
+        f"tenure-damage-{gone.pid}-w",
+        f"tenure-{gone.pid}-z",
+        "tenure-sim-abc",
+    ):
         (tmp_path / name).mkdir()
-    assert scratch.sweep() == 2
+    assert scratch.sweep() == 3
     assert {one.name for one in tmp_path.iterdir()} == {mine.name, f"tenure-{gone.pid}-z", "tenure-sim-abc"}
