@@ -136,7 +136,7 @@ class ClusterWorld:
             self.loop, VirtualClient(wire, self.server), self.journals[number], f"operator-{number}-{self._number}",
             now=self.clocks[number].now, failed=self.judge.failed, keep=self.keep,
             archive=self.folder / "archive" if self.keep is not None else None, turning=self.judge.turning,
-            turned=self.judge.turned,
+            turned=self.judge.turned, left=lambda: self.judge.left(self.clocks[number].shows),
         )  # fmt: skip
         wire.process = process
         process.restarts = lambda: self.kill(number, 10 * SECOND)

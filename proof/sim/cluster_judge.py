@@ -15,7 +15,7 @@ from tenure.api.meta import ObjectMeta
 from tenure.facts import GENESIS, Cleared, Entry, Placed, PutBudget, PutNode, PutRun, Removed
 from tenure.kube.entries import read_batch, spec_of
 from tenure.kube.resources import BUDGETS, LEDGER_ENTRIES, LEDGER_HEADS, NODES, RUNS
-from tenure.units import Instant
+from tenure.units import MINUTE, Instant
 
 if TYPE_CHECKING:
     from tenure.kube.operator import Operator
@@ -36,6 +36,8 @@ class Judge(Watch):
         self._failed: list[str] = []
         self._due: Instant | None = None
         """When somebody should decide again, as whoever decided last had it."""
+        self._unled: Instant | None = None
+        """Since when nobody decides, because whoever did has died."""
         shelf = server.shelf(LEDGER_HEADS)
         before = shelf.put
 
@@ -51,12 +53,17 @@ class Judge(Watch):
     def turning(self, operator: Operator, now: Instant) -> None:
         """A leader begins a turn: was it due long ago? Who follows another does not know yet what was due; that one
         knew."""
+        self._unled = None
         self.woken(operator.home.next_wake() if operator.home.seq == self.seq else self._due, now)
 
     def turned(self, operator: Operator) -> None:
         """A leader has made a turn: what is due next, if nobody has decided meanwhile?"""
         if operator.home.seq == self.seq:
             self._due = operator.home.next_wake()
+
+    def left(self, now: Instant) -> None:
+        """Whoever decided has died: until somebody else begins a turn, what runs out does so while nobody decides."""
+        self._unled = now
 
     def _read(self, head: dict[str, Any]) -> None:
         """The head has moved: walk back from it to what is known, and audit what is new."""
@@ -109,6 +116,8 @@ class Judge(Watch):
         found, self._found = self._found, []
         last = self.entries[-1].at if self.entries else now
         found += self.auditor.check(max(now, last), settled=settled)
+        if self._unled is not None:
+            self._away.append((self._unled, max(now, last) + MINUTE))
         kept = [one for one in found if not self._excused(one)]
         self.tally["seen/overdrawn while nobody decided"] += len(found) - len(kept)
         out = [*self._failed, *self.machines.found, *(one.sentence() for one in kept), *self._unpaid()]

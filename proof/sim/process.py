@@ -67,10 +67,11 @@ class Process:
         keep: Micros | None = None,
         turning: Callable[[Operator, Instant], None] = lambda operator, now: None,
         turned: Callable[[Operator], None] = lambda operator: None,
+        left: Callable[[], None] = lambda: None,
     ) -> None:
         self.loop, self.client, self.journal, self.name, self.now = loop, client, journal, name, now
         self._failed, self._archive, self._keep = failed, archive, keep
-        self._turning, self._turned = turning, turned
+        self._turning, self._turned, self._left = turning, turned, left
         self.io = VirtualIO(loop)
         self.operator: Operator | None = None
         self.store: KubeStore | None = None
@@ -120,6 +121,8 @@ class Process:
         """Die now. ``journal``: whether its disk survives."""
         if self.dead:
             return
+        if self.leading:
+            self._left()
         self.io.kill()
         if self._next is not None:
             self._next.cancel()

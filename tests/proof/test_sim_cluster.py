@@ -16,13 +16,18 @@ from proof.sim.api import Reply, Server
 from proof.sim.api_client import PlainLink, VirtualClient
 from proof.sim.api_forms import MERGE
 from proof.sim.cluster import ClusterWorld
+from proof.sim.cluster_judge import Judge
 from proof.sim.command import play_all
 from proof.sim.events import FAULTS, KINDS, Event
 from proof.sim.failure import all_told
 from proof.sim.faults_api import KINDS as API_FAULTS
 from proof.sim.generate import generate
 from proof.sim.loop import Restless, Stuck, VirtualIO, VirtualLoop
+from proof.sim.machines import Machines
 from proof.sim.play import Played, play
+from tenure.api.policy import Policy
+from tenure.audit import Violation
+from tenure.audit.invariants import LIMITS
 from tenure.engine import State
 from tenure.facts import Opened, Pod
 from tenure.kube.desk import POD, Desk
@@ -35,10 +40,10 @@ from tenure.kube.said import AGAIN_SECONDS, Said
 from tenure.kube.shown import lease_object
 from tenure.shell.executor import PodWork
 from tenure.testing import START
-from tenure.units import HOUR, SECOND
+from tenure.units import HOUR, MINUTE, SECOND, format_time
 
 CI_SEEDS, CHUNKS = 120, 12
-MORE = (126, 190, 217)
+MORE = (126, 190, 217, 250)
 """Seeds beyond those in which something was found."""
 OPEN: tuple[int, ...] = ()
 """Seeds that fail, each of them told of in proof/sim/open/README.md; they are not played until that is settled."""
@@ -203,6 +208,25 @@ def test_a_pod_is_left_over_unless_it_was_asked_to_leave_a_machine_that_is_silen
         assert blamed() == []
         world.machines.all[node].mute = 0
         assert blamed(), "its kubelet would have taken it away"
+
+
+@pytest.mark.parametrize(("lowered", "blamed"), [(-30, False), (10, False), (-90, True)])
+def test_what_runs_out_while_nobody_leads_is_blamed_on_nobody(lowered: int, blamed: bool) -> None:
+    """Seed 250: the leader died in the write in which a Budget was deleted, and was blamed for it before the next led.
+    What was due before it died (its grace and a minute were over) is blamed as ever."""
+    loop, server, tally = VirtualLoop(), Server(lambda: START), Counter[str]()
+    judge = Judge(server, Machines(loop, server, random.Random(0), tally), tally)
+    died = START + HOUR
+    at = format_time(died + lowered * SECOND)
+    one = Violation(
+        invariant=LIMITS.name, at=died, object="Budget/a", message=f"too many, lowered at {at}, and not in time",
+        expected=0, found=8,
+    )  # fmt: skip
+    judge.auditor._books.policy = Policy(budget_grace="0s")
+    judge.left(died)
+    judge._found = [one]
+    assert bool(judge.judged(died + 20 * MINUTE)) is blamed
+    loop.close()
 
 
 class Shown(dict[str, Any]):
