@@ -124,6 +124,21 @@ def test_who_is_let_in_where_a_start_was_moved_already_is_not_the_cause(where: s
     assert said(history, "delayed by work") is blamed
 
 
+@pytest.mark.parametrize(
+    ("where", "blamed"),
+    [("a-0:8-9", False), ("a-0:8-8", True)],
+    ids=["last is in the way alone", "but for younger there is room"],
+)
+def test_who_overstays_before_another_came_while_a_node_had_more_is_not_the_cause(where: str, blamed: bool) -> None:
+    """elder was promised seven GPUs of a node; younger is to be over by then, and overstays; last was let in later,
+    while the node had more, and is in the way without younger, or is not."""
+    promise = plan("2h", "a-0:7", "a-2:1")
+    history = starts(waiting(promise), "younger", "a-0:0-1", until="1h").at("90m")
+    starts(history.add(PutNode(object=node("a-0", gpus=12))), "last", where).at("100m")
+    history.add(PutNode(object=node("a-0", gpus=8)))
+    assert said(history.add(again(plan("3h", "a-1:8"), promise)), "delayed by work") is blamed
+
+
 @pytest.mark.parametrize(("claimed", "blamed"), [(5, False), (6, True)])
 def test_who_is_on_gpus_that_a_node_does_not_report_any_more_takes_others_of_it(claimed: int, blamed: bool) -> None:
     """younger has two GPUs that the node no longer speaks of, elder was promised some of those that are left after
@@ -199,6 +214,28 @@ def test_an_earlier_promise_that_takes_more_excuses_so_much_and_no_more(gpus: in
     starts(history, "younger", f"a-0:{8 - gpus}-7", duration="1h").at("2h")
     history.add(reserved(plan("2h", "a-0:5", "a-1:3"), ancient, turn=1, promise=plan("2h", "a-0:4", "a-1:4")))
     assert said(history.add(again(plan("3h", "a-0:3"), promise, turn=2)), "delayed by work") is blamed
+
+
+@pytest.mark.parametrize(
+    ("gpus", "first", "blamed"),
+    [(8, "the move", False), (8, "the start", True), (7, "the move", True)],
+    ids=["aged is in the way", "younger starts before elder is moved", "there is room beside aged"],
+)
+def test_who_is_let_in_after_an_earlier_promise_moved_a_start_is_not_the_cause(
+    gpus: int, first: str, blamed: bool
+) -> None:
+    """aged is planned onto a GPU of elder's node, and elder is moved; younger takes the node, to be over by then; and
+    aged goes back, so that in the end only younger is where elder was to start."""
+    aged, promise = OTHERS["aged"], plan("2h", f"a-0:{gpus}", f"a-2:{8 - gpus}") if gpus < 8 else plan("2h", "a-0:8")
+    history = fleet().add(PutRun(object=aged), reserved(plan("2h", "a-1:8"), aged, turn=1))
+    waiting(promise, history, turn=2).at("1h")
+    before = reserved(plan("2h", "a-0:1", "a-1:7", until="5h"), aged, turn=1, promise=plan("2h", "a-1:8"))
+    after = reserved(plan("2h", "a-1:8"), aged, turn=1)
+    moved = again(plan("5h", "a-0:8"), promise, turn=2)
+    starts(history, "younger", "a-0:0-7", duration="3h")
+    around = (before, moved) if first == "the move" else (before,)
+    opened_with(history, before=around, after=(after,) if first == "the move" else (moved, after))
+    assert said(history, "delayed by work") is blamed
 
 
 # --- who is in a draw ----------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ Not seen from here: that no shorter beginning of the order would have done, sinc
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tenure.audit.books import Books, Holding, RunBook
@@ -58,6 +58,8 @@ class Draw:
     froze: Froze
     entry: int
     fact: int
+    domains: tuple[str, ...] = ()
+    """Where room is to be made, if it is machines that are short."""
     left_out: dict[str, list[str]] = field(default_factory=dict)
     """Runs that could have been drawn and are no tokens: the leases that they held in scope."""
 
@@ -221,12 +223,14 @@ class CutWatch:
         if cut.kind in WHOLE and kept:
             yield f"cuts {cut.run} in part", "the whole run", f"kept: {listed(kept)}"
 
-    def _is_still_there(self, key: str, intent: Intent) -> bool:
-        """Whether a run still runs as it did at the freeze: one that is over, or began anew, is passed over."""
+    def _is_still_there(self, key: str, intent: Intent, draw: Draw | None) -> bool:
+        """Whether a run still runs as it did at the freeze: one that is over, or began anew, is passed over; and so is
+        one that has nothing there any more, since a spare took over elsewhere, or it grew elsewhere and gave up all
+        that it had there before anybody was drawn."""
         book = self._books.run(key)
         started = book.life.started
-        kept = any(not one.ending for one in book.leases.values())
-        return kept and started is not None and started <= parse_time(intent.at)
+        kept = self._in_scope(subject_of(intent), draw, book.leases.values()) if draw else book.leases.values()
+        return any(kept) and started is not None and started <= parse_time(intent.at)
 
     def _draw_faults(self, fact: Resolved, draw: Draw | None) -> Iterator[tuple[str, Value, Value]]:
         """What is wrong with the lottery, if there was one."""
@@ -248,7 +252,7 @@ class CutWatch:
             yield "is drawn for something else", f"{fact.subject}, activation {fact.activation}", found
         for what, expected, found in result_faults(fact.intent, fact.result):
             yield f"has a result that {what}", expected, found
-        order = [key for key in fact.result.order if key in drawn or self._is_still_there(key, fact.intent)]
+        order = [key for key in fact.result.order if key in drawn or self._is_still_there(key, fact.intent, draw)]
         if list(drawn) != order[: len(drawn)]:
             yield "cuts others than were drawn first", listed(order[: len(drawn)]), listed(drawn)
         for run, leases in sorted(draw.left_out.items()) if draw and drawn else ():
@@ -271,9 +275,11 @@ class CutWatch:
         for what, expected, found in (("instant", format_time(at), intent.at), ("head", head, intent.ledger_head)):
             if expected is not None and expected != found:
                 yield _violation(subject, f"is frozen with another {what}", at=at, expected=expected, found=found)
-        held: dict[str, list[Lease]] = {}
-        for one in self._in_scope(subject, draw):
-            held.setdefault(one.lease.run_key, []).append(one.lease)
+        reservation, held = self._reservation(subject), dict[str, list[Lease]]()
+        draw.domains = reservation.plan.domains if reservation else ()
+        for one in self._in_scope(subject, draw, self._books.leases.values()):
+            if reservation is None or self._may_be_cut(one, reservation, fact=draw.fact):
+                held.setdefault(one.lease.run_key, []).append(one.lease)
         for token in intent.tokens:
             yield from self._token(subject, token, held.get(token.id, []), at=at)
         draw.left_out = {
@@ -305,29 +311,25 @@ class CutWatch:
             return "a running run"
         return None if at - since >= lead else f"{moment(since + lead)} or later"
 
-    def _in_scope(self, subject: str, draw: Draw) -> Iterator[Holding]:
-        """Active leases that a draw for this subject is about, less those that were asked to end. What others were
-        promised counts as it was at the freeze: the entry may have moved it since."""
-        holdings = (one for one in self._books.leases.values() if one.lease.role == "Active" and not one.ending)
-        if subject.startswith("Budget/"):
-            _, budget, name = subject.split("/", 2)
-            name, _, lending = name.partition("/")
-            payers = {(budget, name)} if lending else self._payers(budget, name)
-            paid = (one for one in holdings if (one.lease.budget, one.lease.envelope) in payers)
-            return (one for one in paid if one.lease.funding == "borrowed" or not lending)
-        reservation = self._reservation(subject)
-        if reservation is None:
-            return holdings
-        return (one for one in holdings if self._is_near(one, reservation, fact=draw.fact))
+    def _in_scope(self, subject: str, draw: Draw, holdings: Iterable[Holding]) -> Iterator[Holding]:
+        """Those Active leases that a draw for this subject is about, less those that were asked to end."""
+        holdings = (one for one in holdings if one.lease.role == "Active" and not one.ending)
+        if not subject.startswith("Budget/"):
+            return (one for one in holdings if not draw.domains or str(one.place) in draw.domains)
+        _, budget, name = subject.split("/", 2)
+        name, _, lending = name.partition("/")
+        payers = {(budget, name)} if lending else self._payers(budget, name)
+        paid = (one for one in holdings if (one.lease.budget, one.lease.envelope) in payers)
+        return (one for one in paid if one.lease.funding == "borrowed" or not lending)
 
-    def _is_near(self, one: Holding, reservation: Reservation, *, fact: int) -> bool:
+    def _may_be_cut(self, one: Holding, reservation: Reservation, *, fact: int) -> bool:
+        """Whether it is for this reservation to cut a lease. What others were promised counts as it was at the freeze:
+        the entry may have moved it since."""
         mine, theirs = (self._books.run(key).run for key in (reservation.run_key, one.lease.run_key))
         if mine and theirs and mine.spec.resources.gpu_type != theirs.spec.resources.gpu_type:
             return False
-        if one.lease.run_key == reservation.run_key or str(one.place) not in reservation.plan.domains:
-            return False
         run, until = reservation.run_key, reservation.plan.until
-        return not self._waiting.older_on(one.lease.node, run, until=until, fact=fact)
+        return one.lease.run_key != run and not self._waiting.older_on(one.lease.node, run, until=until, fact=fact)
 
     def _payers(self, budget: str, name: str) -> set[tuple[str, str]]:
         spec = self._books.budgets[budget].spec if budget in self._books.budgets else None
