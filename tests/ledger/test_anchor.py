@@ -115,8 +115,8 @@ def test_an_anchor_that_is_behind_rolls_forward(path: Path, tmp_path: Path, writ
 
 @pytest.mark.parametrize("restored", ["after somebody has taken it in", "before"])
 def test_who_takes_in_what_another_could_not_anchor_anchors_it(path: Path, tmp_path: Path, restored: str) -> None:
-    """An entry counts, and its writer dies before the anchor moves. Once somebody else who has the ledger open has taken
-    it in, and may have acted on it, an old copy without it is refused; until then nobody knows of it."""
+    """An entry counts, and its writer dies before the anchor moves. Once somebody else who has the ledger open has
+    taken it in, and may have acted on it, an old copy without it is refused; until then nobody knows of it."""
 
     def dies(point: str) -> None:
         if point == "before-anchor":
