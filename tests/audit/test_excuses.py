@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from tenure.api.budget import Envelope
-from tenure.audit import LATE
+from tenure.audit import LATE, check_all
 from tenure.draw import Intent, Token
 from tenure.facts import Fact, Froze, PutNode, PutRun, Reserved, Resolved, Slice
 from tenure.units import format_time
@@ -17,7 +17,7 @@ from tests.audit import drawing
 from tests.audit.builders import SYS, History, budget, envelope, lease, node, pod, run, time
 from tests.audit.promises import plan, reserved
 from tests.audit.test_cuts import ELDER as DUE
-from tests.audit.test_cuts import HELD, SUBJECT, TOKENS, cut, end, frozen, full, names
+from tests.audit.test_cuts import HELD, SUBJECT, TOKENS, cut, cutting, end, frozen, full, names
 from tests.audit.test_reservations import ELDER, faults, fleet, starts, waiting
 
 OTHERS = {"aged": run("aged", 8), "younger": run("younger", 8, duration="1h")}
@@ -272,6 +272,21 @@ def test_who_is_promised_to_another_at_the_freeze_is_in_no_draw_whatever_becomes
     then = AFTERWARDS[afterwards]
     assert names(drawn_beside(Froze(trigger="Activation", intent=frozen(tokens=tuple(spared))), then)) == []
     assert names(drawn_beside(Froze(trigger="Activation", intent=frozen()), then)) == ["I9"]
+
+
+@pytest.mark.parametrize(("least", "blamed"), [(4, False), (8, True)])
+def test_who_could_give_way_before_the_draw_is_not_in_it_whatever_else_is_taken_of_it(least: int, blamed: bool) -> None:
+    """wide has four GPUs near elder and four elsewhere. Where it could give up the first four it needs no token, also
+    if the entry of the freeze takes the others for somebody else; where eight are its minimum it does."""
+    wide = run("wide", 8, malleable=(least, 8, 4))
+    parts = [lease(wide, "a-5:4-7", at=time("0s")), lease(wide, "b-0:0-3", at=time("0s"), group=1)]
+    pods = [pod(wide, "a-5:4-7", rank=0), pod(wide, "b-0:0-3", rank=1, group=1)]
+    history = full().started(wide, parts, pods).at("2h")
+    intent = frozen(at="2h")
+    history.add(Froze(trigger="Activation", intent=intent), end(parts[1], "Shrink", ("wide-a1-1",))).at("121m")
+    history.add(*cutting(history, intent))
+    found = [item.message for item in check_all(history.entries, now=history.now)]
+    assert ("left rai/wide out of the draw" in found) is blamed
 
 
 @pytest.mark.parametrize("first", ["the freeze", "the claim"])

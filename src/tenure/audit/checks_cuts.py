@@ -58,6 +58,8 @@ class Draw:
     froze: Froze
     entry: int
     fact: int
+    elastic: dict[str, list[Holding]] = field(default_factory=dict)
+    """What elastic runs held when it was frozen."""
     domains: tuple[str, ...] = ()
     """Where room is to be made, if it is machines that are short."""
     left_out: dict[str, list[str]] = field(default_factory=dict)
@@ -125,7 +127,11 @@ class CutWatch:
         for what, expected, found in [*intent_faults(fact.intent), *self._chain_faults(fact.intent)]:
             yield _violation(subject, f"has an intent that {what}", at=at, expected=expected, found=found)
         self._frozen.add((subject, number))
-        self._draws[subject] = Draw(fact, self._books.entry, self._books.fact)
+        draw = self._draws[subject] = Draw(fact, self._books.entry, self._books.fact)
+        for one in _staying(self._books.leases.values()):
+            run = self._books.run(one.lease.run_key).run
+            if run is not None and run.spec.malleable is not None:
+                draw.elastic.setdefault(one.lease.run_key, []).append(one)
         self._books.draws[subject] = fact
         acts.frozen.append(subject)
 
@@ -229,8 +235,12 @@ class CutWatch:
         that it had there before anybody was drawn."""
         book = self._books.run(key)
         started = book.life.started
-        kept = self._in_scope(subject_of(intent), draw, book.leases.values()) if draw else book.leases.values()
-        return any(kept) and started is not None and started <= parse_time(intent.at)
+        kept = _staying(book.leases.values())
+        return (
+            any(self._in_scope(subject_of(intent), draw, kept) if draw else kept)
+            and started is not None
+            and started <= parse_time(intent.at)
+        )
 
     def _draw_faults(self, fact: Resolved, draw: Draw | None) -> Iterator[tuple[str, Value, Value]]:
         """What is wrong with the lottery, if there was one."""
@@ -277,7 +287,7 @@ class CutWatch:
                 yield _violation(subject, f"is frozen with another {what}", at=at, expected=expected, found=found)
         reservation, held = self._reservation(subject), dict[str, list[Lease]]()
         draw.domains = reservation.plan.domains if reservation else ()
-        for one in self._in_scope(subject, draw, self._books.leases.values()):
+        for one in self._in_scope(subject, draw, _staying(self._books.leases.values())):
             if reservation is None or self._may_be_cut(one, reservation, fact=draw.fact):
                 held.setdefault(one.lease.run_key, []).append(one.lease)
         for token in intent.tokens:
@@ -285,8 +295,18 @@ class CutWatch:
         draw.left_out = {
             run: [lease.key for lease in held[run]]
             for run in sorted(held.keys() - {one.id for one in intent.tokens})
-            if self._since(run, at=at, least=SECOND) is None
+            if self._since(run, at=at, least=SECOND) is None and not self._gives_way_first(run, subject, draw)
         }
+
+    def _gives_way_first(self, key: str, subject: str, draw: Draw) -> bool:
+        """Whether an elastic run could give up all that it had in scope, at the freeze, and keep its minimum: whatever
+        the same entry took of it then, for others, it is not in this draw."""
+        run, had = self._books.run(key).run, draw.elastic.get(key, [])
+        elastic = run.spec.malleable if run else None
+        if elastic is None:
+            return False
+        near = sum(len(one.lease.gpus) for one in self._in_scope(subject, draw, had))
+        return near <= sum(len(one.lease.gpus) for one in had) - elastic.min_total_gpus
 
     def _token(self, subject: str, token: Token, held: list[Lease], *, at: Instant) -> Iterator[Violation]:
         run = self._books.run(token.id).run
@@ -312,8 +332,7 @@ class CutWatch:
         return None if at - since >= lead else f"{moment(since + lead)} or later"
 
     def _in_scope(self, subject: str, draw: Draw, holdings: Iterable[Holding]) -> Iterator[Holding]:
-        """Those Active leases that a draw for this subject is about, less those that were asked to end."""
-        holdings = (one for one in holdings if one.lease.role == "Active" and not one.ending)
+        """Those of these leases that a draw for this subject is about."""
         if not subject.startswith("Budget/"):
             return (one for one in holdings if not draw.domains or str(one.place) in draw.domains)
         _, budget, name = subject.split("/", 2)
@@ -339,6 +358,11 @@ class CutWatch:
     def _reservation(self, subject: str) -> Reservation | None:
         one = self._books.reservations_by_name.get(subject.removeprefix("Reservation/"))
         return self._books.reservations.get(one) if one else None
+
+
+def _staying(holdings: Iterable[Holding]) -> Iterator[Holding]:
+    """The Active leases of these, less those that were asked to end."""
+    return (one for one in holdings if one.lease.role == "Active" and not one.ending)
 
 
 def subject_of(intent: Intent) -> str:
