@@ -24,6 +24,7 @@ from tenure.api.budget import Budget
 from tenure.api.core import Node
 from tenure.api.policy import Policy
 from tenure.api.run import Run
+from tenure.api.validate import validate
 from tenure.draw import Intent
 from tenure.embedded.driver import DriverBusy, DriverLock
 from tenure.embedded.fleet import Fleet
@@ -319,8 +320,10 @@ class EmbeddedWorld:
             if row is None or row.run.spec.malleable is None:
                 return []
             shape = msgspec.structs.replace(row.run.spec.malleable, desired_total_gpus=event.number)
-            spec = msgspec.structs.replace(row.run.spec, malleable=shape)
-            return desk.apply([msgspec.structs.replace(row.run, spec=spec)])
+            wanted = msgspec.structs.replace(row.run, spec=msgspec.structs.replace(row.run.spec, malleable=shape))
+            if validate(wanted, simulated=True):  # by now another run has that name, of other widths: nobody takes it
+                return []
+            return desk.apply([wanted])
 
         self._ask(act)
 

@@ -237,6 +237,28 @@ def test_a_lie_about_a_cut_is_noticed(lie: Callable[[list[Fact]], list[Fact]]) -
     assert "I9" in names(history_of(lie))
 
 
+@pytest.mark.parametrize(("where", "blamed"), [("b-0:0-3", False), ("a-5:4-7", True)])
+def test_who_was_drawn_first_is_passed_over_only_if_it_has_nothing_there_any_more(where: str, blamed: bool) -> None:
+    """flexible is drawn first. Since the freeze it has grown, out of the way of elder or not, and gives up all that it
+    had then, before anybody goes by lot: one, the next in the order."""
+    assert GOOD.order[:2] == ("rai/flexible", "rai/one")
+    history = full().add(Froze(trigger="Activation", intent=frozen()))
+    grown = lease(FLEXIBLE, where, at=history.now, group=2, reason="Grow")
+    history.add(Opened(lease=grown)).at("61m")
+    shed = [end(part, "Shrink", (f"flexible-a1-{rank}",)) for rank, part in enumerate(PARTS)]
+    lost = end(HELD["one"], f"RandomPreempt({GOOD.seed})", ("one-a1-0",))
+    cuts = (DROPPED, SHED, cut("Shrink", PARTS[0]), cut("Lottery", HELD["one"]))
+    history.add(
+        *cutting(history)[:2],
+        *shed,
+        lost,
+        history.moved("one", phase="Stopping"),
+        *resolved(cuts=cuts)(cutting(history)[-1:]),
+    )
+    found = {item.message for item in check_all(history.entries, now=history.now) if item.invariant.startswith("I9")}
+    assert found == ({"cuts others than were drawn first"} if blamed else set())
+
+
 def test_only_spares_are_dropped() -> None:
     history = full()
     record = Resolved(trigger="Operator", subject=SUBJECT, activation=1, cuts=(cut("DropSpare", ACTIVE),))

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from tenure.api.budget import Envelope
-from tenure.audit import LATE
+from tenure.audit import LATE, check_all
 from tenure.draw import Intent, Token
 from tenure.facts import Fact, Froze, PutNode, PutRun, Reserved, Resolved, Slice
 from tenure.units import format_time
@@ -17,7 +17,7 @@ from tests.audit import drawing
 from tests.audit.builders import SYS, History, budget, envelope, lease, node, pod, run, time
 from tests.audit.promises import plan, reserved
 from tests.audit.test_cuts import ELDER as DUE
-from tests.audit.test_cuts import HELD, SUBJECT, TOKENS, cut, end, frozen, full, names
+from tests.audit.test_cuts import HELD, SUBJECT, TOKENS, cut, cutting, end, frozen, full, names
 from tests.audit.test_reservations import ELDER, faults, fleet, starts, waiting
 
 OTHERS = {"aged": run("aged", 8), "younger": run("younger", 8, duration="1h")}
@@ -124,6 +124,21 @@ def test_who_is_let_in_where_a_start_was_moved_already_is_not_the_cause(where: s
     assert said(history, "delayed by work") is blamed
 
 
+@pytest.mark.parametrize(
+    ("where", "blamed"),
+    [("a-0:8-9", False), ("a-0:8-8", True)],
+    ids=["last is in the way alone", "but for younger there is room"],
+)
+def test_who_overstays_before_another_came_while_a_node_had_more_is_not_the_cause(where: str, blamed: bool) -> None:
+    """elder was promised seven GPUs of a node; younger is to be over by then, and overstays; last was let in later,
+    while the node had more, and is in the way without younger, or is not."""
+    promise = plan("2h", "a-0:7", "a-2:1")
+    history = starts(waiting(promise), "younger", "a-0:0-1", until="1h").at("90m")
+    starts(history.add(PutNode(object=node("a-0", gpus=12))), "last", where).at("100m")
+    history.add(PutNode(object=node("a-0", gpus=8)))
+    assert said(history.add(again(plan("3h", "a-1:8"), promise)), "delayed by work") is blamed
+
+
 @pytest.mark.parametrize(("claimed", "blamed"), [(5, False), (6, True)])
 def test_who_is_on_gpus_that_a_node_does_not_report_any_more_takes_others_of_it(claimed: int, blamed: bool) -> None:
     """younger has two GPUs that the node no longer speaks of, elder was promised some of those that are left after
@@ -201,6 +216,28 @@ def test_an_earlier_promise_that_takes_more_excuses_so_much_and_no_more(gpus: in
     assert said(history.add(again(plan("3h", "a-0:3"), promise, turn=2)), "delayed by work") is blamed
 
 
+@pytest.mark.parametrize(
+    ("gpus", "first", "blamed"),
+    [(8, "the move", False), (8, "the start", True), (7, "the move", True)],
+    ids=["aged is in the way", "younger starts before elder is moved", "there is room beside aged"],
+)
+def test_who_is_let_in_after_an_earlier_promise_moved_a_start_is_not_the_cause(
+    gpus: int, first: str, blamed: bool
+) -> None:
+    """aged is planned onto a GPU of elder's node, and elder is moved; younger takes the node, to be over by then; and
+    aged goes back, so that in the end only younger is where elder was to start."""
+    aged, promise = OTHERS["aged"], plan("2h", f"a-0:{gpus}", f"a-2:{8 - gpus}") if gpus < 8 else plan("2h", "a-0:8")
+    history = fleet().add(PutRun(object=aged), reserved(plan("2h", "a-1:8"), aged, turn=1))
+    waiting(promise, history, turn=2).at("1h")
+    before = reserved(plan("2h", "a-0:1", "a-1:7", until="5h"), aged, turn=1, promise=plan("2h", "a-1:8"))
+    after = reserved(plan("2h", "a-1:8"), aged, turn=1)
+    moved = again(plan("5h", "a-0:8"), promise, turn=2)
+    starts(history, "younger", "a-0:0-7", duration="3h")
+    around = (before, moved) if first == "the move" else (before,)
+    opened_with(history, before=around, after=(after,) if first == "the move" else (moved, after))
+    assert said(history, "delayed by work") is blamed
+
+
 # --- who is in a draw ----------------------------------------------------------------------------------------
 
 
@@ -235,6 +272,21 @@ def test_who_is_promised_to_another_at_the_freeze_is_in_no_draw_whatever_becomes
     then = AFTERWARDS[afterwards]
     assert names(drawn_beside(Froze(trigger="Activation", intent=frozen(tokens=tuple(spared))), then)) == []
     assert names(drawn_beside(Froze(trigger="Activation", intent=frozen()), then)) == ["I9"]
+
+
+@pytest.mark.parametrize(("least", "blamed"), [(4, False), (8, True)])
+def test_who_could_give_way_before_the_draw_is_not_in_it_whatever_else_is_taken_of_it(least: int, blamed: bool) -> None:
+    """wide has four GPUs near elder and four elsewhere. Where it could give up the first four it needs no token, also
+    if the entry of the freeze takes the others for somebody else; where eight are its minimum it does."""
+    wide = run("wide", 8, malleable=(least, 8, 4))
+    parts = [lease(wide, "a-5:4-7", at=time("0s")), lease(wide, "b-0:0-3", at=time("0s"), group=1)]
+    pods = [pod(wide, "a-5:4-7", rank=0), pod(wide, "b-0:0-3", rank=1, group=1)]
+    history = full().started(wide, parts, pods).at("2h")
+    intent = frozen(at="2h")
+    history.add(Froze(trigger="Activation", intent=intent), end(parts[1], "Shrink", ("wide-a1-1",))).at("121m")
+    history.add(*cutting(history, intent))
+    found = [item.message for item in check_all(history.entries, now=history.now)]
+    assert ("left rai/wide out of the draw" in found) is blamed
 
 
 @pytest.mark.parametrize("first", ["the freeze", "the claim"])

@@ -34,17 +34,29 @@ def filled(*machines: object, spares: int = 8, **terms: object) -> Fleet:
 
 def test_only_opportunistic_work_runs_on_a_spare() -> None:
     fleet = Fleet(*nodes("n", 2), budget("a"), budget("b"))
-    fleet.start(run("x", 8, owner="org:a", group=8, spares=8))
+    fleet.start(run("x", 8, owner="org:a", group=8, spares=8, lasts="4h"))
     fleet.apply(run("plain", 8, owner="org:b"))
     assert fleet.code("lab/plain") == "NoCapacity"
-    fleet.start(guest())
+    fleet.start(guest(lasts="1h"))
     assert open_leases(fleet, GUEST) == [("n1", "Borrowed", "Start", tuple(range(8)))]
+
+
+@pytest.mark.parametrize(("gpus", "sits"), [(8, False), (4, True)])
+def test_a_spare_that_will_be_cut_for_another_takes_no_guest(gpus: int, sits: bool) -> None:
+    """plain is promised n1, or half of it, when x has had its notice: whoever sat there would be sent away then, or, if
+    x is over before, have to be drawn by lot, and before it has run for that long that is not allowed."""
+    fleet = Fleet(*nodes("n", 2), budget("a"), budget("b"))
+    fleet.start(run("x", 8, owner="org:a", group=8, spares=8))
+    fleet.apply(run("plain", gpus, owner="org:b"))
+    assert [(one.node, one.gpus) for one in fleet.state.reservations["lab/plain"].plan.shares] == [("n1", gpus)]
+    fleet.apply(guest(4))
+    assert [(one.node, one.role) for one in fleet.leases(GUEST)] == ([("n1", "Borrowed")] if sits else [])
 
 
 def test_a_plain_run_that_was_refused_does_not_keep_an_equal_opportunistic_one_out() -> None:
     fleet = Fleet(*nodes("n", 2), budget("a"), budget("b"))
-    fleet.start(run("x", 8, owner="org:a", group=8, spares=8))
-    fleet.apply(run("a-plain", 8, owner="org:b"), guest())
+    fleet.start(run("x", 8, owner="org:a", group=8, spares=8, lasts="4h"))
+    fleet.apply(run("a-plain", 8, owner="org:b", lasts="1h"), guest(lasts="1h"))
     assert fleet.where("lab/a-plain") == {}
     assert [one.role for one in fleet.leases(GUEST)] == ["Borrowed"]
 

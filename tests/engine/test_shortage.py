@@ -356,6 +356,33 @@ def test_a_hand_over_respects_what_the_run_may_borrow() -> None:
     fleet.audit()
 
 
+@pytest.mark.parametrize("first", ["elder", "younger"])
+def test_who_was_let_past_others_takes_over_nothing_that_these_were_promised(first: str) -> None:
+    """elder waits for all of a's money, which is free at 2h; younger works on what b lends. At 1h b lends no more: half
+    of a's money is free then, and younger may have it if it was there before elder."""
+    fleet = Fleet(*nodes("n", 3), budget("a", envelope("main", 8)),
+                  budget("b", envelope("main", 4, lends_to=["org:a"])), secret="x")  # fmt: skip
+    fleet.start(run("busy", 4, owner="org:a", lasts="2h"), run("brief", 4, owner="org:a", lasts="1h"))
+    elder = run("elder", 8, owner="org:a", lasts="1h")
+    if first == "elder":
+        fleet.apply(elder)
+    fleet.start(run("younger", 4, owner="org:a", sponsors=["org:b"], lasts="8h"))
+    if first == "younger":
+        fleet.apply(elder)
+    fleet.later("1h")
+    fleet.succeed("lab/brief")
+    assert fleet.state.reservations["lab/elder"].plan.start == at("2h")
+    fleet.delete("Budget", "b")
+    fleet.later("15m")
+    leave_all(fleet)
+    fleet.later("45m")
+    fleet.succeed("lab/busy")
+    assert fleet.phase("lab/younger") == ("Failed" if first == "elder" else "Running")
+    paid = {one.run: (one.budget, len(one.gpus)) for one in fleet.leases()}
+    assert paid == ({"elder": ("a", 8)} if first == "elder" else {"younger": ("a", 4)})
+    fleet.audit(settled=False)
+
+
 def test_the_newest_leases_are_handed_over_first() -> None:
     fleet = Fleet(*nodes("n", 2), budget("a", envelope("first", 16), envelope("second", 8, start="30m")), secret="x")
     fleet.start(run("older", 8, owner="org:a"))

@@ -113,6 +113,28 @@ def test_an_anchor_that_is_behind_rolls_forward(path: Path, tmp_path: Path, writ
     assert slots(path)[1][2] == "11"
 
 
+@pytest.mark.parametrize("restored", ["after somebody has taken it in", "before"])
+def test_who_takes_in_what_another_could_not_anchor_anchors_it(path: Path, tmp_path: Path, restored: str) -> None:
+    """An entry counts, and its writer dies before the anchor moves. Once somebody else who has the ledger open has
+    taken it in, and may have acted on it, an old copy without it is refused; until then nobody knows of it."""
+
+    def dies(point: str) -> None:
+        if point == "before-anchor":
+            raise RuntimeError("no more")
+
+    with Ledger.create(path, fleet="lab") as ledger:
+        written = append(ledger, 3)
+        copy(path, tmp_path / "backup")
+        with Ledger.open(path, hook=dies) as other, pytest.raises(RuntimeError, match="no more"):
+            append(other, 1)
+        if restored.startswith("after"):
+            with ledger.write() as tx:
+                assert [entry.seq for entry in tx.since(3)] == [4]
+    for suffix in ("", "-wal"):
+        companion(tmp_path / "backup" / "fleet.db", suffix).replace(companion(path, suffix))
+    assert outcome(path) == (Code.BehindAnchor if restored.startswith("after") else written)
+
+
 def test_what_lies_between_anchor_and_head_must_be_whole(path: Path, written: list[str]) -> None:
     old = sidecar(path).read_bytes()
     with Ledger.open(path) as ledger:

@@ -45,8 +45,8 @@ MUTANTS = (
         kind="durable",
         bug="A commit is acknowledged though the anchor was not moved: losing it again would go unnoticed.",
         file="ledger/store.py",
-        old="            if tx.appended:\n                self._anchor(tx.head, hook=self._hook)",
-        new="            if tx.appended > 1:\n                self._anchor(tx.head, hook=self._hook)",
+        old="            if tx.head.seq > tx.anchored:",
+        new="            if tx.head.seq > tx.anchored + 1:",
     ),
     Mutant(
         name="anchor-overwrites-the-newer-slot",

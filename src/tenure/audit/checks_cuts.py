@@ -29,7 +29,7 @@ Not seen from here: that no shorter beginning of the order would have done, sinc
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tenure.audit.books import Books, Holding, RunBook
@@ -58,6 +58,10 @@ class Draw:
     froze: Froze
     entry: int
     fact: int
+    elastic: dict[str, list[Holding]] = field(default_factory=dict)
+    """What elastic runs held when it was frozen."""
+    domains: tuple[str, ...] = ()
+    """Where room is to be made, if it is machines that are short."""
     left_out: dict[str, list[str]] = field(default_factory=dict)
     """Runs that could have been drawn and are no tokens: the leases that they held in scope."""
 
@@ -123,7 +127,11 @@ class CutWatch:
         for what, expected, found in [*intent_faults(fact.intent), *self._chain_faults(fact.intent)]:
             yield _violation(subject, f"has an intent that {what}", at=at, expected=expected, found=found)
         self._frozen.add((subject, number))
-        self._draws[subject] = Draw(fact, self._books.entry, self._books.fact)
+        draw = self._draws[subject] = Draw(fact, self._books.entry, self._books.fact)
+        for one in _staying(self._books.leases.values()):
+            run = self._books.run(one.lease.run_key).run
+            if run is not None and run.spec.malleable is not None:
+                draw.elastic.setdefault(one.lease.run_key, []).append(one)
         self._books.draws[subject] = fact
         acts.frozen.append(subject)
 
@@ -221,12 +229,18 @@ class CutWatch:
         if cut.kind in WHOLE and kept:
             yield f"cuts {cut.run} in part", "the whole run", f"kept: {listed(kept)}"
 
-    def _is_still_there(self, key: str, intent: Intent) -> bool:
-        """Whether a run still runs as it did at the freeze: one that is over, or began anew, is passed over."""
+    def _is_still_there(self, key: str, intent: Intent, draw: Draw | None) -> bool:
+        """Whether a run still runs as it did at the freeze: one that is over, or began anew, is passed over; and so is
+        one that has nothing there any more, since a spare took over elsewhere, or it grew elsewhere and gave up all
+        that it had there before anybody was drawn."""
         book = self._books.run(key)
         started = book.life.started
-        kept = any(not one.ending for one in book.leases.values())
-        return kept and started is not None and started <= parse_time(intent.at)
+        kept = _staying(book.leases.values())
+        return (
+            any(self._in_scope(subject_of(intent), draw, kept) if draw else kept)
+            and started is not None
+            and started <= parse_time(intent.at)
+        )
 
     def _draw_faults(self, fact: Resolved, draw: Draw | None) -> Iterator[tuple[str, Value, Value]]:
         """What is wrong with the lottery, if there was one."""
@@ -248,7 +262,7 @@ class CutWatch:
             yield "is drawn for something else", f"{fact.subject}, activation {fact.activation}", found
         for what, expected, found in result_faults(fact.intent, fact.result):
             yield f"has a result that {what}", expected, found
-        order = [key for key in fact.result.order if key in drawn or self._is_still_there(key, fact.intent)]
+        order = [key for key in fact.result.order if key in drawn or self._is_still_there(key, fact.intent, draw)]
         if list(drawn) != order[: len(drawn)]:
             yield "cuts others than were drawn first", listed(order[: len(drawn)]), listed(drawn)
         for run, leases in sorted(draw.left_out.items()) if draw and drawn else ():
@@ -271,16 +285,28 @@ class CutWatch:
         for what, expected, found in (("instant", format_time(at), intent.at), ("head", head, intent.ledger_head)):
             if expected is not None and expected != found:
                 yield _violation(subject, f"is frozen with another {what}", at=at, expected=expected, found=found)
-        held: dict[str, list[Lease]] = {}
-        for one in self._in_scope(subject, draw):
-            held.setdefault(one.lease.run_key, []).append(one.lease)
+        reservation, held = self._reservation(subject), dict[str, list[Lease]]()
+        draw.domains = reservation.plan.domains if reservation else ()
+        for one in self._in_scope(subject, draw, _staying(self._books.leases.values())):
+            if reservation is None or self._may_be_cut(one, reservation, fact=draw.fact):
+                held.setdefault(one.lease.run_key, []).append(one.lease)
         for token in intent.tokens:
             yield from self._token(subject, token, held.get(token.id, []), at=at)
         draw.left_out = {
             run: [lease.key for lease in held[run]]
             for run in sorted(held.keys() - {one.id for one in intent.tokens})
-            if self._since(run, at=at, least=SECOND) is None
+            if self._since(run, at=at, least=SECOND) is None and not self._gives_way_first(run, subject, draw)
         }
+
+    def _gives_way_first(self, key: str, subject: str, draw: Draw) -> bool:
+        """Whether an elastic run could give up all that it had in scope, at the freeze, and keep its minimum: whatever
+        the same entry took of it then, for others, it is not in this draw."""
+        run, had = self._books.run(key).run, draw.elastic.get(key, [])
+        elastic = run.spec.malleable if run else None
+        if elastic is None:
+            return False
+        near = sum(len(one.lease.gpus) for one in self._in_scope(subject, draw, had))
+        return near <= sum(len(one.lease.gpus) for one in had) - elastic.min_total_gpus
 
     def _token(self, subject: str, token: Token, held: list[Lease], *, at: Instant) -> Iterator[Violation]:
         run = self._books.run(token.id).run
@@ -305,29 +331,24 @@ class CutWatch:
             return "a running run"
         return None if at - since >= lead else f"{moment(since + lead)} or later"
 
-    def _in_scope(self, subject: str, draw: Draw) -> Iterator[Holding]:
-        """Active leases that a draw for this subject is about, less those that were asked to end. What others were
-        promised counts as it was at the freeze: the entry may have moved it since."""
-        holdings = (one for one in self._books.leases.values() if one.lease.role == "Active" and not one.ending)
-        if subject.startswith("Budget/"):
-            _, budget, name = subject.split("/", 2)
-            name, _, lending = name.partition("/")
-            payers = {(budget, name)} if lending else self._payers(budget, name)
-            paid = (one for one in holdings if (one.lease.budget, one.lease.envelope) in payers)
-            return (one for one in paid if one.lease.funding == "borrowed" or not lending)
-        reservation = self._reservation(subject)
-        if reservation is None:
-            return holdings
-        return (one for one in holdings if self._is_near(one, reservation, fact=draw.fact))
+    def _in_scope(self, subject: str, draw: Draw, holdings: Iterable[Holding]) -> Iterator[Holding]:
+        """Those of these leases that a draw for this subject is about."""
+        if not subject.startswith("Budget/"):
+            return (one for one in holdings if not draw.domains or str(one.place) in draw.domains)
+        _, budget, name = subject.split("/", 2)
+        name, _, lending = name.partition("/")
+        payers = {(budget, name)} if lending else self._payers(budget, name)
+        paid = (one for one in holdings if (one.lease.budget, one.lease.envelope) in payers)
+        return (one for one in paid if one.lease.funding == "borrowed" or not lending)
 
-    def _is_near(self, one: Holding, reservation: Reservation, *, fact: int) -> bool:
+    def _may_be_cut(self, one: Holding, reservation: Reservation, *, fact: int) -> bool:
+        """Whether it is for this reservation to cut a lease. What others were promised counts as it was at the freeze:
+        the entry may have moved it since."""
         mine, theirs = (self._books.run(key).run for key in (reservation.run_key, one.lease.run_key))
         if mine and theirs and mine.spec.resources.gpu_type != theirs.spec.resources.gpu_type:
             return False
-        if one.lease.run_key == reservation.run_key or str(one.place) not in reservation.plan.domains:
-            return False
         run, until = reservation.run_key, reservation.plan.until
-        return not self._waiting.older_on(one.lease.node, run, until=until, fact=fact)
+        return one.lease.run_key != run and not self._waiting.older_on(one.lease.node, run, until=until, fact=fact)
 
     def _payers(self, budget: str, name: str) -> set[tuple[str, str]]:
         spec = self._books.budgets[budget].spec if budget in self._books.budgets else None
@@ -337,6 +358,11 @@ class CutWatch:
     def _reservation(self, subject: str) -> Reservation | None:
         one = self._books.reservations_by_name.get(subject.removeprefix("Reservation/"))
         return self._books.reservations.get(one) if one else None
+
+
+def _staying(holdings: Iterable[Holding]) -> Iterator[Holding]:
+    """The Active leases of these, less those that were asked to end."""
+    return (one for one in holdings if one.lease.role == "Active" and not one.ending)
 
 
 def subject_of(intent: Intent) -> str:

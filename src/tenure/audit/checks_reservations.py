@@ -38,9 +38,10 @@ elsewhere, is not delayed by who is let in where it would have had to wait for s
 somebody else was still to be gone by then is not to blame if that one, who was there first, overstays, or was bound
 late; nor is who was let in when the start was planned no earlier than it is now, and has only come nearer in between;
 nor who was let in before an earlier promise was planned anew, onto what the later one counted on, so far as that takes
-more than it did; nor who was let in while the pot held more, by so much; nor who is let in by the same entry, after the
-move, where those who are not to blame are in the way of the old plan by themselves. Who was let in before the claim
-itself came to take more of a pot is in the way only of what it took until then.
+more than it did; nor who was let in while the pot held more, by so much; nor, where those who are not to blame are in
+the way of the old plan by themselves, who was let in before they were, or by the same entry after the move; nor who is
+let in after a move that earlier promises called for, whatever the same entry makes of these then. Who was let in before
+the claim itself came to take more of a pot is in the way only of what it took until then.
 
 **What stands**, on a settled world: no Pending reservation has a start that is past.
 
@@ -184,10 +185,14 @@ class ReservationWatch:
     def older_on(self, node: str, run: str, *, until: Instant | None, fact: int) -> bool:
         """Whether somebody who was promised a start before this run claimed GPUs of a node when a fact of the present
         entry came, and from before that run is over; whatever has become of that since."""
-        pot, rank, end = ("node", node), self._rank(run), FOREVER if until is None else until
+        rank, end = self._rank(run), FOREVER if until is None else until
+        return any(one.order < rank and one.start < end for one in self._claims_at(("node", node), fact))
+
+    def _claims_at(self, pot: Pot, fact: int) -> list[Claim]:
+        """The claims on a pot as they were when a fact of the present entry came."""
         gone = self._withdrawn.get(pot, ()) if self._withdrawn_by == self._books.entry else ()
         claims = (*self._claims.get(pot, {}).values(), *(claim for when, claim in gone if when > fact))
-        return any(one.written < fact and one.order < rank and one.start < end for one in claims)
+        return [one for one in claims if one.written < fact]
 
     def starts(self, run: str) -> None:
         """An attempt of a run begins: by its promise, or behind all that were made."""
@@ -302,6 +307,7 @@ class ReservationWatch:
             claims = self._paid_by(after, claims)
         culprits: set[str] = set()
         moved = FOREVER if after.plan.start is None else after.plan.start
+        since = self._books.entry if made else delay.fact if self._is_overtaken(delay, at=at) else FOREVER
         for pot, claim in claims.items():
             then = max(claim.start, at)
             room, held = self._capacity(pot, then), self._held(pot)
@@ -312,7 +318,7 @@ class ReservationWatch:
                 if self._is_late(one, claim, since=claim.since)
                 and not self._was_held(pot, one.lease.run_key, held)
                 and claim.start_at(self._held_since(one)) < moved
-                and not (made and one.fact > self._books.entry)
+                and one.fact <= since
             ]
             there = [one for one in held if one not in late]
             needs = self._needs(pot, claim, there, ends, then=then, at=at)
@@ -327,14 +333,27 @@ class ReservationWatch:
                 excused = {one.lease.key: self._counted_on(stay, one) + max(0, one.rooms[pot[0] != "node"] - room)
                            + self._moved_here(pot, claim, one, then=then, at=at) for one in mine}  # fmt: skip
                 blamed = [one for one in mine if needed - excused[one.lease.key] > room]
-                left = needed - sum(map(gpus_of, blamed))
-                if max(needs.values()) <= room:
-                    culprits |= {one.lease.key for one in blamed if left <= room or one.fact < delay.fact}
+                left = [one for one in mine if one not in blamed]
+                alone = needs[then] + sum(map(gpus_of, left)) > room
+                for one in blamed if max(needs.values()) <= room else ():
+                    first = [other for other in left if other.fact < one.fact < delay.fact]
+                    if not alone or needs[then] + sum(map(gpus_of, first)) > room:
+                        culprits.add(one.lease.key)
                 there += mine
         if culprits:
             message = "is delayed by work admitted after it"
             expected = f"a start at {moment(before.plan.start or 0)}"
             yield _violation(before, message, at=at, expected=expected, found=listed(sorted(culprits)))
+
+    def _is_overtaken(self, delay: Delay, *, at: Instant) -> bool:
+        """Whether the old plan had no room beside earlier promises alone, as they were when it was moved."""
+        for pot, claim in delay.claims.items():
+            then = max(claim.start, at)
+            others = [one for one in self._claims_at(pot, delay.fact) if one.run != claim.run]
+            ahead = [one for one in others if one.order < claim.order and one.is_on(then, now=at)]
+            if claim.gpus + sum(one.gpus for one in ahead) > self._capacity(pot, then):
+                return True
+        return False
 
     def _needs(
         self, pot: Pot, claim: Claim, before: list[Holding], ends: Mapping[str, Instant], *, then: Instant, at: Instant

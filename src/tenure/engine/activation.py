@@ -75,7 +75,7 @@ class Target:
         self.state, self.row, self.domains, self.now, self.at = state, row, domains, now, at
         self.shape = row.demand.shape(row.demand.widths[-1])
         state.look_ahead(now)  # before anything is laid out: what time brings is not to be mistaken for what is tried
-        self._here = here = frozenset(_nodes(state, row.demand.flavor, domains))
+        self.here = here = frozenset(_nodes(state, row.demand.flavor, domains))
         nodes = frozenset(node for node in here if not _spoken_for(state, row, node, at=at))
         self.scope = Scope(nodes=nodes, spare=frozenset((row.key,)), mild=mild,
                            also=frozenset(_overdue(state, paid, here, at=at) if paid else ()))  # fmt: skip
@@ -128,7 +128,7 @@ class Target:
 
     def _most(self) -> int:
         """GPUs that these domains could have at best. A node that has shrunk counts for what is still held there."""
-        rows = map(self.state.topology.rows.__getitem__, self._here)
+        rows = map(self.state.topology.rows.__getitem__, self.here)
         return sum(max(row.gpus, row.held.bit_count()) for row in rows if row.open)
 
     def way(self, *, lead: Micros) -> Way | None:
@@ -394,7 +394,8 @@ def drawn(turn: Turn, froze: Froze, result: Result) -> None:
     row = state.runs[one.run_key]
     with only_earlier(state, row, behind=one.plan):
         target = Target(state, row, parse_domains(one.plan.domains), now=turn.now, at=turn.now, paid=one.plan)
-        found = cuts.outcome(state, target.scope, result.order, target.enough, now=turn.now, lead=_lead(turn))
+        found = cuts.outcome(state, target.scope, result.order, target.enough, now=turn.now, lead=_lead(turn),
+                             drawn=msgspec.structs.replace(target.scope, nodes=target.here))  # fmt: skip
     if found is None:
         start, lasts = turn.now + _lead(turn), row.demand.duration
         later = msgspec.structs.replace(one.plan, start=start, until=None if lasts is None else start + lasts)

@@ -299,11 +299,13 @@ def _groups(
 # --- step 4 ---------------------------------------------------------------------------------------------------------
 
 
-def tokens(trial: Trial, *, now: Instant, lead: Micros, today: Instant | None = None) -> tuple[Token, ...]:
+def tokens(
+    trial: Trial, *, now: Instant, lead: Micros, today: Instant | None = None, scope: Scope | None = None
+) -> tuple[Token, ...]:  # fmt: skip
     """Who is in the pool once the trial's cuts are made: whole runs that still have Active GPUs in scope, and have run
     for ``lead``. Asked ``today`` about a later instant, those that are just starting are taken to run from today on."""
-    state, pool = trial.state, []
-    for key, leases in _held(state, trial.scope).items() if not trial.scope.mild else ():
+    state, pool, scope = trial.state, [], trial.scope if scope is None else scope
+    for key, leases in _held(state, scope).items() if not scope.mild else ():
         row = state.runs[key]
         gpus = sum(len(lease.gpus) for lease in leases if lease.role == "Active" and lease.key not in trial.gone)
         if gpus and may_be_drawn(row, now=now, lead=lead, today=now if today is None else today):
@@ -353,16 +355,18 @@ def _never(trial: Trial) -> bool:
 
 
 def outcome(
-    state: State, scope: Scope, order: Sequence[str], enough: Enough, *, now: Instant, lead: Micros
-) -> tuple[Cut, ...] | None:
+    state: State, scope: Scope, order: Sequence[str], enough: Enough, *, now: Instant, lead: Micros,
+    drawn: Scope | None = None,
+) -> tuple[Cut, ...] | None:  # fmt: skip
     """All cuts, given the order of a draw: steps 1 to 3, then the shortest prefix of the order that is enough.
 
-    Runs that are over, or have started anew since the freeze, are passed over. None if nothing is enough any more.
+    Runs that are over, or have started anew since the freeze, are passed over. ``drawn``: where the others of the order
+    are, if not in scope: nobody is spared because of what was promised there since. None if nothing is enough any more.
     """
     with Trial(state, scope) as trial:
         if _first(trial, steps(state, scope, now=now), enough):
             return tuple(trial.cuts)
-        pool = {token.id for token in tokens(trial, now=now, lead=lead)}
+        pool = {token.id for token in tokens(trial, now=now, lead=lead, scope=drawn)}
         if _first(trial, (trial.whole(name) for name in order if name in pool), enough, known_short=True):
             return tuple(trial.cuts)
     return None

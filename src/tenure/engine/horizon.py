@@ -235,6 +235,15 @@ class Horizon:
                 self._pay_until(held, 0, sign=-1)
                 self._spare(held.lease, -1)
 
+    @contextmanager
+    def given_back(self, lease: str) -> Iterator[None]:
+        """The same future, as if nobody paid for a lease that was taken out of the books."""
+        self._pay_until(self._held[lease], 0)
+        try:
+            yield
+        finally:
+            self._pay_until(self._held[lease], 0, sign=-1)
+
     def _spare(self, lease: Lease, sign: int) -> None:
         money = self._money(lease.budget, lease.envelope)
         money.spared += sign * len(lease.gpus)
@@ -423,10 +432,15 @@ class Horizon:
 
     def left_for_guests(self, row: Row, start: Instant, end: Instant | None, without: Collection[str] = ()) -> int:
         """How much of a node, spares included, opportunistic work may have for a whole time: when the spare under it
-        goes it stays, so what others were promised of that is not for it."""
+        goes it stays, so what others were promised of that is not for it; also where they were promised it on cuts."""
         line = self.lines.get(row.name)
-        spares = [] if line is None else [key for key in line.releases if self._held[key].lease.role == "Spare"]
-        return max(0, row.size("fill") + min(0, self.low(row.name, start, end, {*without, *spares})))
+        if line is None:
+            return row.size("fill")
+        spares = [key for key in line.releases if self._held[key].lease.role == "Spare"]
+        if spares or without or line.cutting:
+            line = line.less({*without, *spares}, self._free(row.name))
+            line.cutting = set()
+        return max(0, row.size("fill") + min(0, line.low(start, end)))
 
     def gpus(self, lease: str) -> int:
         """How many an open lease holds."""

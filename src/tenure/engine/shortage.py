@@ -2,6 +2,7 @@
 
 First what is too much is handed over to other envelopes that cover allows for the same run: the newest leases first
 (equals by owner, namespace, name), split at ordinals where only a part is too much or can be paid; pods notice nothing.
+Nobody who was let past others takes over what these had been promised (SPEC 7: "the same holds for money").
 Then cuts, by the steps of ``cuts``, among the leases that it pays for and no others, until its use is within its limit.
 
 Where nothing is allowed any more (hours spent, window over, Budget deleted) everything has to go, and goes as soon as
@@ -13,17 +14,19 @@ it has lent and nothing else; lowering a lending cap or withdrawing an ACL entry
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import msgspec
 
 from tenure.draw import ReservationRef, Result
 from tenure.engine.books import LENDING, AnyLimit, Limit, Loans
-from tenure.engine.cover import Purse, walk
+from tenure.engine.cover import Candidate, Purse, walk
 from tenure.engine.cuts import Enough, Proposal, Scope, may_be_drawn, most, outcome, resolve
+from tenure.engine.future import Ahead
 from tenure.engine.life import again
 from tenure.engine.money import due, warn
 from tenure.engine.resolver import carry_out, freeze, record
-from tenure.engine.state import State
+from tenure.engine.state import RunRow, State
 from tenure.engine.topology import matches
 from tenure.engine.turn import Turn
 from tenure.facts import Closed, Cut, Froze, Lease, Opened, Reason, Segment
@@ -272,13 +275,43 @@ class Handing:
             return []
         borrowed += sum(len(other.gpus) for other in row.leases.values() if other.funding == "borrowed")
         borrowed -= len(lease.gpus) if lease.funding == "borrowed" else 0
+        kept = len(lease.gpus) - gpus if lease.funding == "borrowed" else 0
         state.books.close(lease, end=now)
         try:
-            kept = len(lease.gpus) - gpus if lease.funding == "borrowed" else 0
-            purse = Purse(demand, now=now, lookahead=state.world.lookahead, borrowed=borrowed + kept)
-            return purse.pay(able, gpus)[0]
+            with self._promised_before(row, lease, able, left) as ahead:
+                purse = Purse(demand, now=now, lookahead=state.world.lookahead, borrowed=borrowed + kept, ahead=ahead)
+                return purse.pay(able, gpus)[0]
         finally:
             state.books.reopen(lease, at=now)
+
+    @contextmanager
+    def _promised_before(
+        self, row: RunRow, lease: Lease, able: list[Candidate], left: Micros | None
+    ) -> Iterator[Ahead | None]:  # fmt: skip
+        """What others were promised of this money before a run was let past them: that is not for it to take. None if
+        it passed nobody; what was promised since is not in its way."""
+        state, now = self._state, self._now
+        if not row.life.backfilled or not state.horizon.claims:
+            yield None
+            return
+        horizon = state.look_ahead(now)
+        funds = {
+            fund.key for one in able for fund in (one.fund, *(mate for cap in one.fund.caps for mate in cap.funds))
+        }
+        since = [
+            key
+            for key, claim in horizon.claims.items()
+            if state.reservations[key].made > (row.life.started or 0)
+            and not funds.isdisjoint((one.budget, one.envelope) for one in claim.plan.segments)
+        ]
+        for key in since:
+            horizon.retract(key)
+        try:
+            with horizon.given_back(lease.key):
+                yield Ahead(horizon, now=now, at=now, length=left)
+        finally:
+            for key in since:
+                state.claim(state.reservations[key])
 
 
 def _pass_on(turn: Turn, lease: Lease, segments: list[Segment]) -> None:

@@ -9,7 +9,8 @@ the new head and synced.
     always:  last acknowledged entry <= anchor   (the acknowledgement comes after the anchor)
 
 So a head behind the anchor has lost something that was acknowledged, and a head ahead of it is a crash
-between the two steps: the chain from the anchor to the head is checked and the anchor rolled forward.
+between the two steps: the chain from the anchor to the head is checked and the anchor rolled forward,
+by whoever opens the ledger next or, holding it open, next writes or takes in what others wrote.
 
 The file has two slots of 4096 bytes, each one line padded with blanks, so that `cat` shows it:
 

@@ -257,9 +257,9 @@ class Ledger(Reader):
             db.execute("BEGIN IMMEDIATE")
             self._writing = True
             try:
-                self._compared(db)
+                mark, head = self._compared(db), chain.head(db)
                 self._hook("begin")
-                return Transaction(db, path=self.path, head=chain.head(db), hook=self._hook)
+                return Transaction(db, path=self.path, head=head, anchored=mark.seq, hook=self._hook)
             except BaseException:
                 self._writing = False
                 self._rollback()
@@ -284,7 +284,7 @@ class Ledger(Reader):
                 self._db.execute("COMMIT")
             self.commits += 1
             self._hook("after-commit")
-            if tx.appended:
+            if tx.head.seq > tx.anchored:  # also past what another committed, and could not anchor: we act on it
                 self._anchor(tx.head, hook=self._hook)
         except BaseException as error:
             self._rollback()

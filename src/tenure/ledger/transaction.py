@@ -30,15 +30,17 @@ SNAPSHOTS_KEPT = 2
 class Transaction:
     """Obtained from ``Ledger.write``; of no use after its block."""
 
-    def __init__(self, db: sqlite3.Connection, *, path: Path, head: Head, hook: Callable[[str], None]) -> None:
+    def __init__(
+        self, db: sqlite3.Connection, *, path: Path, head: Head, anchored: int, hook: Callable[[str], None]
+    ) -> None:
         self._db = db
         self._path = path
         self._hook = hook
         self._over = False
         self.head = head
         """The last entry, as this transaction sees it: its own appends count."""
-        self.appended = 0
-        """How many entries this transaction has appended."""
+        self.anchored = anchored
+        """The last entry that the anchor knew when this began."""
         self.spoiled = False
         """True once a write has failed: the block will be rolled back."""
 
@@ -107,7 +109,6 @@ class Transaction:
             self._db.execute("INSERT INTO entries VALUES (?,?,?,?,?)", row)
             derive.apply(self._db, entry)
         self.head = Head(seq=entry.seq, hash=stamp, at=entry.at)
-        self.appended += 1
 
     def _alive(self) -> None:
         if self._over:
