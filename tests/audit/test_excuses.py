@@ -124,19 +124,35 @@ def test_who_is_let_in_where_a_start_was_moved_already_is_not_the_cause(where: s
     assert said(history, "delayed by work") is blamed
 
 
+@pytest.mark.parametrize("stays", ["a-0:0-1", "a-2:0-7"], ids=["on the same node", "on another"])
 @pytest.mark.parametrize(
     ("where", "blamed"),
     [("a-0:8-9", False), ("a-0:8-8", True)],
     ids=["last is in the way alone", "but for younger there is room"],
 )
-def test_who_overstays_before_another_came_while_a_node_had_more_is_not_the_cause(where: str, blamed: bool) -> None:
-    """elder was promised seven GPUs of a node; younger is to be over by then, and overstays; last was let in later,
-    while the node had more, and is in the way without younger, or is not."""
+def test_who_overstays_before_another_came_while_a_node_had_more_is_not_the_cause(
+    where: str, blamed: bool, stays: str
+) -> None:
+    """elder was promised seven GPUs of a node, and one of another; younger is to be over by then, and overstays; last
+    was let in later, while the first node had more, and is in the way without younger, or is not."""
     promise = plan("2h", "a-0:7", "a-2:1")
-    history = starts(waiting(promise), "younger", "a-0:0-1", until="1h").at("90m")
+    history = starts(waiting(promise), "younger", stays, until="1h").at("90m")
     starts(history.add(PutNode(object=node("a-0", gpus=12))), "last", where).at("100m")
     history.add(PutNode(object=node("a-0", gpus=8)))
     assert said(history.add(again(plan("3h", "a-1:8"), promise)), "delayed by work") is blamed
+
+
+@pytest.mark.parametrize(("since", "blamed"), [("110m", False), ("0s", True)])
+def test_a_start_on_cuts_that_waits_for_who_may_not_be_drawn_yet_is_not_delayed_by_others(
+    since: str, blamed: bool
+) -> None:
+    """elder counts on cutting aged, who has not run for the lead of 15m when the start comes, or has; younger, who was
+    let in for five minutes, is still there then, and on money that elder needs."""
+    promise = plan("2h", "a-0:8")
+    history = starts(fleet(16).at(since), "aged", "a-0:0-7").at("110m")
+    starts(waiting(promise, history, confidence="conservative"), "younger", "a-1:0-0", duration="5m").at("2h")
+    later = again(plan("125m", "a-0:8"), promise, confidence="conservative")
+    assert said(history.add(later), "delayed by work") is blamed
 
 
 @pytest.mark.parametrize(("claimed", "blamed"), [(5, False), (6, True)])

@@ -29,19 +29,20 @@ overstays is such a lease: it is to be cut at the activation, not to be waited f
 there nothing more to do: once the start has come, pods that an earlier entry asked to leave count as being there. An
 earlier promise that is late lasts that much longer, as soon as it is due and its record says what it waits for, and
 what is held for a run that is being started (Active, since before, its draw over) is held against everybody; a plan
-that counts on cuts counts on none of those who came by an earlier promise since. An edit of the run, or another width,
-is a cause of its own; so is an earlier promise that begins in the midst of the old plan, and money that hours or caps
-withhold, whose window would close before the run is over (however late it is, unless it waits a moment for who ends
-late), or that may not be spent there any more, unless the new plan is paid by other money, which would have paid for
-the old one as well; and a run that was itself cut cuts nobody, and waits. A start that was due, and is being made now
-elsewhere, is not delayed by who is let in where it would have had to wait for somebody to leave. Who was let in while
-somebody else was still to be gone by then is not to blame if that one, who was there first, overstays, or was bound
-late; nor is who was let in when the start was planned no earlier than it is now, and has only come nearer in between;
-nor who was let in before an earlier promise was planned anew, onto what the later one counted on, so far as that takes
-more than it did; nor who was let in while the pot held more, by so much; nor, where those who are not to blame are in
-the way of the old plan by themselves, who was let in before they were, or by the same entry after the move; nor who is
-let in after a move that earlier promises called for, whatever the same entry makes of these then. Who was let in before
-the claim itself came to take more of a pot is in the way only of what it took until then.
+that counts on cuts counts on none of those who came by an earlier promise since, nor who have not run for long enough
+to be drawn. An edit of the run, or another width, is a cause of its own; so is an earlier promise that begins in the
+midst of the old plan, and money that hours or caps withhold, whose window would close before the run is over (however
+late it is, unless it waits a moment for who ends late), or that may not be spent there any more, unless the new plan is
+paid by other money, which would have paid for the old one as well; and a run that was itself cut cuts nobody, and
+waits. A start that was due, and is being made now elsewhere, is not delayed by who is let in where it would have had to
+wait for somebody to leave. Who was let in while somebody else was still to be gone by then is not to blame if that one,
+who was there first, overstays, or was bound late; nor is who was let in when the start was planned no earlier than it
+is now, and has only come nearer in between; nor who was let in before an earlier promise was planned anew, onto what
+the later one counted on, so far as that takes more than it did; nor who was let in while the pot held more, by so much;
+nor, where those who are not to blame are in the way of the old plan by themselves, who was let in before they were, or
+by the same entry after the move; nor who is let in after a move that earlier promises called for, whatever the same
+entry makes of these then. Who was let in before the claim itself came to take more of a pot is in the way only of what
+it took until then.
 
 **What stands**, on a settled world: no Pending reservation has a start that is past.
 
@@ -305,7 +306,7 @@ class ReservationWatch:
             if not takes(after) or self._lacks_money(before, after.plan.segments, at=at):
                 return
             claims = self._paid_by(after, claims)
-        culprits: set[str] = set()
+        late_ones, lost = list[Holding](), FOREVER
         moved = FOREVER if after.plan.start is None else after.plan.start
         since = self._books.entry if made else delay.fact if self._is_overtaken(delay, at=at) else FOREVER
         for pot, claim in claims.items():
@@ -333,13 +334,11 @@ class ReservationWatch:
                 excused = {one.lease.key: self._counted_on(stay, one) + max(0, one.rooms[pot[0] != "node"] - room)
                            + self._moved_here(pot, claim, one, then=then, at=at) for one in mine}  # fmt: skip
                 blamed = [one for one in mine if needed - excused[one.lease.key] > room]
-                left = [one for one in mine if one not in blamed]
-                alone = needs[then] + sum(map(gpus_of, left)) > room
-                for one in blamed if max(needs.values()) <= room else ():
-                    first = [other for other in left if other.fact < one.fact < delay.fact]
-                    if not alone or needs[then] + sum(map(gpus_of, first)) > room:
-                        culprits.add(one.lease.key)
+                if max(needs.values()) <= room:
+                    late_ones += blamed
+                    lost = min(lost, _lost(needs[then], (one for one in mine if one not in blamed), room))
                 there += mine
+        culprits = {one.lease.key for one in late_ones if lost == FOREVER or lost < one.fact < delay.fact}
         if culprits:
             message = "is delayed by work admitted after it"
             expected = f"a start at {moment(before.plan.start or 0)}"
@@ -364,7 +363,9 @@ class ReservationWatch:
         is held against everybody."""
         claims = [one for one in self._claims.get(pot, {}).values() if one.run != claim.run]
         others = [one for one in claims if one.order < claim.order or self._is_held(one, at=at)]
-        there = [one for one in before if claim.firm or self._came_since(one, claim)]
+        there = [
+            one for one in before if claim.firm or self._came_since(one, claim) or self._is_young(one, then, at=at)
+        ]
         needs, until = {}, claim.until if claim.until == FOREVER else claim.until + then - claim.start
         for instant in {then, *(one.start for one in others if then < one.start < until)}:
             needs[instant] = claim.gpus + sum(one.gpus for one in others if one.is_on(instant, now=at))
@@ -440,6 +441,13 @@ class ReservationWatch:
         if run == claim.run:
             return False
         return self._entered(one) > since and (one.extra or self._rank(run) > claim.order)
+
+    def _is_young(self, one: Holding, then: Instant, *, at: Instant) -> bool:
+        """Whether a lease is of a run that may not be drawn by then, and has nothing to give up but all of it."""
+        book, lead = self._books.run(one.lease.run_key), parse_duration(self._books.policy.activation_lead)
+        fixed = book.run is not None and book.run.spec.malleable is None
+        since = at if book.running_since is None else book.running_since
+        return fixed and one.lease.role == "Active" and not one.ending and since + lead > then
 
     def _came_since(self, one: Holding, claim: Claim) -> bool:
         return self._entered(one) > claim.fact
@@ -543,6 +551,15 @@ class ReservationWatch:
             declared = FOREVER if until is None or until <= now else until
             ends[one.lease.key] = min(declared, runs_out[one.lease.budget, one.lease.envelope])
         return ends
+
+
+def _lost(needed: int, others: Iterable[Holding], room: int) -> int:
+    """The fact by which so much had no room any more beside these, who are not to blame; FOREVER if it has."""
+    for one in sorted(others, key=lambda one: one.fact):
+        needed += gpus_of(one)
+        if needed > room:
+            return one.fact
+    return FOREVER
 
 
 def _crowded(claims: list[Claim], held: list[Holding], ends: Mapping[str, Instant], *, at: Instant) -> Iterator[Crowd]:
