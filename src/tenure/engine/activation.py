@@ -494,7 +494,7 @@ def only_earlier(state: State, row: RunRow, *, behind: Slice | None = None) -> I
         if key == row.key
         or (
             not is_held(state.reservations[key], state.draws)
-            and (state.rank(state.runs[key]) > rank or (behind is not None and _follows(claim.plan, behind)))
+            and (state.rank(state.runs[key]) > rank or (behind is not None and follows(claim.plan, behind)))
         )
     ]
     for key in later:
@@ -507,7 +507,7 @@ def only_earlier(state: State, row: RunRow, *, behind: Slice | None = None) -> I
                 state.claim(state.reservations[key])
 
 
-def _follows(plan: Slice, other: Slice) -> bool:
+def follows(plan: Slice, other: Slice) -> bool:
     """Whether a plan begins when another is over, on some of the same nodes or money."""
     if plan.start is None or other.until is None or plan.start < other.until:
         return False

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 
 from tenure.engine import activation, promise, standing
-from tenure.engine.activation import may_cut
+from tenure.engine.activation import follows, may_cut
 from tenure.engine.bind import Who, bind
 from tenure.engine.demand import Demand
 from tenure.engine.forecast import Search, Start, safe_plan, slice_of, world_at
@@ -296,14 +296,16 @@ class _Pass:
         """A plan on the very nodes that the run was promised.
 
         What is held for a run that is being started is its own: of others that are, those that were promised a start
-        later were planned around it, and do not take of it while they wait for theirs.
+        later were planned around it, and do not take of it while they wait for theirs. Who is planned behind it moves
+        with it, if it is made a moment late.
         """
         plan = self._on_nodes(row, one)
         if plan is not None or one.state != "Active":
             return plan
         state, rank = self.state, self.state.rank(row)
-        later = [key for key in state.horizon.claims
-                 if state.reservations[key].state == "Active" and state.rank(state.runs[key]) > rank]  # fmt: skip
+        later = [key for key, claim in state.horizon.claims.items()
+                 if (state.reservations[key].state == "Active" and state.rank(state.runs[key]) > rank)
+                 or (not is_held(state.reservations[key], state.draws) and follows(claim.plan, one.plan))]  # fmt: skip
         claims = {key: state.horizon.retract(key) for key in later}
         plan = self._on_nodes(row, one) if claims else None
         for key, claim in claims.items():
