@@ -302,10 +302,11 @@ class _Pass:
         plan = self._on_nodes(row, one)
         if plan is not None or one.state != "Active":
             return plan
-        state, rank = self.state, self.state.rank(row)
-        later = [key for key, claim in state.horizon.claims.items()
-                 if (state.reservations[key].state == "Active" and state.rank(state.runs[key]) > rank)
-                 or (not is_held(state.reservations[key], state.draws) and follows(claim.plan, one.plan))]  # fmt: skip
+        state, rank, freed = self.state, self.state.rank(row), is_held(one, self.state.draws)
+        others = [(key, state.reservations[key]) for key in state.horizon.claims]
+        later = [key for key, other in others
+                 if (other.state == "Active" and state.rank(state.runs[key]) > rank)
+                 or (freed and not is_held(other, state.draws) and follows(other.plan, one.plan))]  # fmt: skip
         claims = {key: state.horizon.retract(key) for key in later}
         plan = self._on_nodes(row, one) if claims else None
         for key, claim in claims.items():
