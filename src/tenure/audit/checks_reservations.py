@@ -55,15 +55,27 @@ within one entry, which counts as new there.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from tenure.audit.accounts import window_of
 from tenure.audit.books import Books, Holding
 from tenure.audit.checks_limits import LATE, LimitWatch
 from tenure.audit.checks_opening import relation
-from tenure.audit.claims import CLAIMING, Claim, Pot, Rank, gpus_of, named, payer_of, pots_of, takes
+from tenure.audit.claims import (
+    CLAIMING,
+    Claim,
+    Crowd,
+    Pot,
+    Rank,
+    crowded,
+    gpus_of,
+    lost_by,
+    named,
+    payer_of,
+    pots_of,
+    takes,
+)
 from tenure.audit.invariants import RESERVATION
 from tenure.audit.places import capacity_of, place_of, refusal, selected
 from tenure.audit.report import Value, Violation, listed, moment
@@ -72,10 +84,6 @@ from tenure.units import FOREVER, Instant, parse_duration
 
 HINDERED = ("NoCustodian", "DrawWaits", "EndsLate")
 """Reasons in the record of a start that is due and not made yet."""
-
-
-Crowd = tuple[Claim, int, Container[str]]
-"""A claim, the GPUs that are held or claimed at its start, and the leases that were counted"""
 
 
 class Delay(NamedTuple):
@@ -249,7 +257,7 @@ class ReservationWatch:
             return
         ends = self._ends(held, now=at)
         firm = [claim.as_promised(new[0].fact) for claim in ahead if claim.firm]
-        clashes = [*_crowded(firm, held, ends, at=at), *self._crowded_by_late(ahead, held, ends, at=at)]
+        clashes = [*crowded(firm, held, ends, at=at), *self._crowded_by_late(ahead, held, ends, at=at)]
         for claim, found, staying in clashes:
             then = max(claim.start, at)
             blamed = [one for one in new if one.lease.key in staying and ends[one.lease.key] > then]
@@ -336,7 +344,7 @@ class ReservationWatch:
                 blamed = [one for one in mine if needed - excused[one.lease.key] > room]
                 if max(needs.values()) <= room:
                     late_ones += blamed
-                    lost = min(lost, _lost(needs[then], (one for one in mine if one not in blamed), room))
+                    lost = min(lost, lost_by(needs[then], (one for one in mine if one not in blamed), room))
                 there += mine
         culprits = {one.lease.key for one in late_ones if lost == FOREVER or lost < one.fact < delay.fact}
         if culprits:
@@ -551,29 +559,6 @@ class ReservationWatch:
             declared = FOREVER if until is None or until <= now else until
             ends[one.lease.key] = min(declared, runs_out[one.lease.budget, one.lease.envelope])
         return ends
-
-
-def _lost(needed: int, others: Iterable[Holding], room: int) -> int:
-    """The fact by which so much had no room any more beside these, who are not to blame; FOREVER if it has."""
-    for one in sorted(others, key=lambda one: one.fact):
-        needed += gpus_of(one)
-        if needed > room:
-            return one.fact
-    return FOREVER
-
-
-def _crowded(claims: list[Claim], held: list[Holding], ends: Mapping[str, Instant], *, at: Instant) -> Iterator[Crowd]:
-    """At the start of each claim, the GPUs that are held or claimed then. One sweep over what comes and goes."""
-    going = sorted([(ends[one.lease.key], gpus_of(one)) for one in held] + [(one.until, one.gpus) for one in claims])
-    total, gone = sum(gpus_of(one) for one in held), 0
-    coming = sorted(claims, key=lambda claim: (max(claim.start, at), claim.order))
-    for then, group in groupby(coming, key=lambda claim: max(claim.start, at)):
-        starting = list(group)
-        total += sum(claim.gpus for claim in starting)
-        while gone < len(going) and going[gone][0] <= then:
-            total -= going[gone][1]
-            gone += 1
-        yield starting[-1], total, ends
 
 
 def _record(old: Reservation, new: Reservation, *, at: Instant) -> Iterator[Violation]:

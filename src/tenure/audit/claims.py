@@ -6,7 +6,8 @@ since nobody is blamed for what was planned only after him.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
+from itertools import groupby
 from typing import NamedTuple
 
 from tenure.audit.accounts import EnvelopeKey
@@ -126,3 +127,30 @@ def gpus_of(one: Holding) -> int:
 
 def named(pot: Pot) -> str:
     return pot[1] if pot[0] == "node" else f"{pot[1]}/{pot[2]}"
+
+
+Crowd = tuple[Claim, int, Container[str]]
+"""A claim, the GPUs that are held or claimed at its start, and the leases that were counted"""
+
+
+def lost_by(needed: int, others: Iterable[Holding], room: int) -> int:
+    """The fact by which so much had no room any more beside these, who are not to blame; FOREVER if it has."""
+    for one in sorted(others, key=lambda one: one.fact):
+        needed += gpus_of(one)
+        if needed > room:
+            return one.fact
+    return FOREVER
+
+
+def crowded(claims: list[Claim], held: list[Holding], ends: Mapping[str, Instant], *, at: Instant) -> Iterator[Crowd]:
+    """At the start of each claim, the GPUs that are held or claimed then. One sweep over what comes and goes."""
+    going = sorted([(ends[one.lease.key], gpus_of(one)) for one in held] + [(one.until, one.gpus) for one in claims])
+    total, gone = sum(gpus_of(one) for one in held), 0
+    coming = sorted(claims, key=lambda claim: (max(claim.start, at), claim.order))
+    for then, group in groupby(coming, key=lambda claim: max(claim.start, at)):
+        starting = list(group)
+        total += sum(claim.gpus for claim in starting)
+        while gone < len(going) and going[gone][0] <= then:
+            total -= going[gone][1]
+            gone += 1
+        yield starting[-1], total, ends
