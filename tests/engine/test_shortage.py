@@ -58,6 +58,22 @@ def gives_way_in(fleet: Fleet, minutes: int, *, to: int) -> None:
 # --- when -----------------------------------------------------------------------------------------------------------
 
 
+def test_what_was_put_off_until_a_shortage_is_looked_at_is_so_for_who_reads_the_entries() -> None:
+    """The limit is lowered at once, and x has not run for long enough to be cut: nothing is decided, nobody waits, and
+    the entries say all the same that it was looked at."""
+    fleet = Fleet(*nodes("n", 1), budget("a"), policy=Policy(budget_grace="0s"))
+    fleet.start(run("x", 8, owner="org:a"))
+    lower(fleet, "a", 4)
+    assert fleet.state.agenda.put_off
+    assert not fleet.handle(Tick()).facts
+    folded = State(fleet.state.fleet)
+    for entry in fleet.entries:
+        fold_entry(folded, entry)
+    assert not folded.agenda.put_off
+    assert dump(folded) == dump(fleet.state)
+    assert not fleet.handle(Tick()).looked
+
+
 def test_a_lowered_limit_is_announced_and_nobody_gives_way_before_the_grace_is_over() -> None:
     fleet = Fleet(*nodes("n", 4), budget("a", envelope("main", 32)), secret="x")
     fleet.start(run("x", 32, owner="org:a", elastic=elastic(8, 32, 8)))

@@ -185,7 +185,7 @@ def _timers(turn: Turn) -> bool:
     not be looked for again later."""
     state = turn.state
     flavors, state.agenda.put_off = state.agenda.put_off, set()
-    looked = any(map(state.queue.waits, flavors))
+    looked = bool(flavors)  # also if nobody waits: who reads the entries is to know that nothing is put off any more
     state.came_free(flavors)
     due = state.agenda.due(turn.now)
     for which in (which for _, what, which in due if what == "fund"):
