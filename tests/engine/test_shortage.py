@@ -399,6 +399,26 @@ def test_who_was_let_past_others_takes_over_nothing_that_these_were_promised(fir
     fleet.audit(settled=False)
 
 
+def test_what_grew_after_a_promise_takes_over_nothing_of_it() -> None:
+    """x runs on what b lends, and grows there after elder was promised all of a's money. When b lends no more, half of
+    a's money is free: the part of x that was there before elder has it, and the other goes."""
+    fleet = Fleet(*nodes("n", 3), budget("a", envelope("main", 8)),
+                  budget("b", envelope("main", 8, lends_to=["org:a"])), secret="x")  # fmt: skip
+    fleet.start(run("busy", 4, owner="org:a", lasts="2h"), run("brief", 4, owner="org:a", lasts="1h"))
+    fleet.start(run("x", 4, owner="org:a", sponsors=["org:b"], elastic=elastic(4, 8, 4, desired=4)))
+    fleet.apply(run("elder", 8, owner="org:a", lasts="1h"))
+    fleet.resize("lab/x", 8)
+    fleet.later("1h")
+    fleet.bind("lab/x")
+    fleet.succeed("lab/brief")
+    assert fleet.payers("lab/x") == {"b/main": 8}
+    fleet.delete("Budget", "b")
+    fleet.later("15m")
+    leave_all(fleet)
+    assert [(one.group, one.budget, len(one.gpus)) for one in fleet.leases("lab/x")] == [(0, "a", 4)]
+    fleet.audit(settled=False)
+
+
 def test_the_newest_leases_are_handed_over_first() -> None:
     fleet = Fleet(*nodes("n", 2), budget("a", envelope("first", 16), envelope("second", 8, start="30m")), secret="x")
     fleet.start(run("older", 8, owner="org:a"))

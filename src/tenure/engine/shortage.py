@@ -244,12 +244,12 @@ class Handing:
     def __init__(self, state: State, one: AnyLimit, *, now: Instant) -> None:
         self._state, self._now = state, now
         self._barred = {fund.key for fund in one.funds}
-        self._refused: set[tuple[str, str, str]] = set()
+        self._refused: set[tuple[str, str, str, bool]] = set()
 
     def others(self, lease: Lease, wanted: int, *, borrowed: int = 0) -> list[Segment]:
         """Who else pays for so many GPUs of a lease, or for some of them. ``borrowed``: what its run would have
         borrowed besides, if this is only a question."""
-        alike = (lease.run_key, lease.node, lease.funding)
+        alike = (lease.run_key, lease.node, lease.funding, lease.reason == "Grow")
         if wanted <= 0 or alike in self._refused:
             return []
         segments = self._ask(lease, min(wanted, len(lease.gpus)), borrowed)
@@ -288,10 +288,11 @@ class Handing:
     def _promised_before(
         self, row: RunRow, lease: Lease, able: list[Candidate], left: Micros | None
     ) -> Iterator[Ahead | None]:  # fmt: skip
-        """What others were promised of this money before a run was let past them: that is not for it to take. None if
-        it passed nobody; what was promised since is not in its way."""
+        """What others were promised of this money before a run was let past them, or grew: that is not for it to take.
+        None if it passed nobody; what was promised since is not in its way."""
         state, now = self._state, self._now
-        if not row.life.backfilled or not state.horizon.claims:
+        came = lease.start if lease.reason == "Grow" else row.life.started or 0
+        if not (row.life.backfilled or lease.reason == "Grow") or not state.horizon.claims:
             yield None
             return
         horizon = state.look_ahead(now)
@@ -301,7 +302,7 @@ class Handing:
         since = [
             key
             for key, claim in horizon.claims.items()
-            if state.reservations[key].made > (row.life.started or 0)
+            if state.reservations[key].made > came
             and not funds.isdisjoint((one.budget, one.envelope) for one in claim.plan.segments)
         ]
         for key in since:
