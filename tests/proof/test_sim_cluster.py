@@ -43,7 +43,7 @@ from tenure.testing import START
 from tenure.units import HOUR, MINUTE, SECOND, format_time
 
 CI_SEEDS, CHUNKS = 120, 12
-MORE = (126, 190, 217, 250)
+MORE = (126, 190, 217, 250, 301, 304)
 """Seeds beyond those in which something was found."""
 OPEN: tuple[int, ...] = ()
 """Seeds that fail, each of them told of in proof/sim/open/README.md; they are not played until that is settled."""
@@ -314,6 +314,42 @@ def test_regression_a_pod_that_another_operator_made_is_there_though_we_may_not_
     work = PodWork(pod=pod, known="Placed", since=START)
     assert executor.reconcile([work], now=START) == []
     assert executor.next_wake() == START + START_TIMEOUT, "it is there, and its kubelet is waited for"
+    loop.close()
+
+
+@pytest.mark.parametrize("stop", [False, True])
+@pytest.mark.parametrize(("whose", "times"), [("ours", 0), ("ours", 3), ("another's", 0), ("", 0)])
+def test_regression_a_pod_that_only_another_operator_has_seen_is_not_gone(whose: str, times: int, stop: bool) -> None:
+    """Seed 304: who followed another had not been told of any of its pods for an hour, took over, and reported all of
+    them as gone, so that others were placed on their GPUs. What is not there is gone, and so is what is not ours."""
+    loop, (server, pod, item) = VirtualLoop(), with_pod()
+    path = PODS.path("lab", pod.name)
+    if whose != "ours":
+        assert server.handle("DELETE", path, {}, b'{"gracePeriodSeconds":0}').status == 200
+    if whose == "another's":
+        item["metadata"]["annotations"][FLEET] = whose
+        assert server.handle("POST", PODS.path("lab"), {}, msgspec.json.encode(item)).status == 201
+    desk = Desk(VirtualIO(loop))  # type: ignore[arg-type]
+    client = VirtualClient(Forbidding("GET", times), server)
+    executor = KubeExecutor(client, desk, Shown(), fleet="ours", state=lambda: State("ours"), seq=lambda: 5)
+    work = PodWork(pod=pod, known="Bound", since=START, stop=stop)
+
+    def phases() -> list[str]:
+        """What it reports in the end, and not before it has looked."""
+        assert executor.reconcile([work], now=START) == []
+        for _ in range(3):
+            assert loop.drive(lambda: desk.idle, until=10.0)
+            found = executor.revise([], dropped=[], now=START)
+        return [one.phase for one in found]
+
+    assert phases() == ([] if whose == "ours" else ["Gone"])
+    if whose == "ours":
+        there = server.get(PODS, pod.key)
+        assert there is not None
+        assert ("deletionTimestamp" in there["metadata"]) is stop, "it is there, so it is asked to leave"
+        server.handle("DELETE", path, {}, b'{"gracePeriodSeconds":0}')
+        executor.saw([pod.key])  # the watch has told at last that it came and went
+        assert [one.phase for one in executor.revise([], dropped=[], now=START)] == ["Gone"]
     loop.close()
 
 

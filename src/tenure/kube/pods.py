@@ -4,9 +4,10 @@ A pod starts at most once because its name is made once, by the engine, and an A
 name: a create that was sent twice, by us or by another operator, meets itself. What we created is remembered until the
 informer shows it or has passed it, so that a slow watch never looks like a pod that vanished, and one that came and
 went while nothing was watched never like one that is still there. A pod is ``Bound`` when its kubelet took
-it, and ``Gone`` when its object is: only then are its GPUs free. Pods of ours that the engine keeps no longer are taken
-away; on a fenced node by force, for nobody is left there to confirm it. A pod that is newer than what we know of the
-ledger is another operator's, and is left alone.
+it, and ``Gone`` when its object is: only then are its GPUs free. One that another operator made, and that our informer
+never showed, is looked for by a read that is not served from a copy: its watch may be late. Pods of ours that the
+engine keeps no longer are taken away; on a fenced node by force, for nobody is left there to confirm it. A pod that is
+newer than what we know of the ledger is another operator's, and is left alone.
 """
 
 from __future__ import annotations
@@ -67,9 +68,9 @@ class KubeExecutor:
         self._due: set[str] = set()
         """Pods to look at: something changed, or what was reported is not recorded yet."""
         self._born: dict[str, Object] = {}
-        """Pods that we created and that the informer has not shown yet."""
+        """Pods that we created, or looked for and found, and that the informer has not shown yet."""
         self._met: set[str] = set()
-        """Pods that the informer has shown: if one is not there any more, it is gone."""
+        """Pods that the informer has shown, or that were looked for in vain: if one is not there, it is gone."""
         self._refused: dict[str, str] = {}
         """Pods that could not be made, and why."""
         self._starting: dict[str, Instant] = {}
@@ -169,7 +170,7 @@ class KubeExecutor:
             if waits:
                 self._create(item)
             else:
-                self._due.add(key)  # a write is under way: when it has ended, there is more to know
+                self._due.add(key)  # a write or a look is under way: when it has ended, there is more to know
             return []
         found = list(news(item, seen, now=now))
         self._act(item, seen)
@@ -187,9 +188,13 @@ class KubeExecutor:
     def _is_gone(self, item: PodWork) -> bool:
         """Whether a pod that is not there was there, or will never be."""
         key = item.pod.key
-        if item.stop:
-            return self._desk.drop(_write(key)) and not self._desk.holds(_write(key))
-        return item.known != "Placed" or key in self._met
+        if item.stop and (not self._desk.drop(_write(key)) or self._desk.holds(_write(key))):
+            return False
+        if key in self._met or (not item.stop and item.known not in ("Placed", "Bound")):
+            return True
+        if (item.stop or item.known == "Bound") and not self._desk.holds(_look(key)):
+            self._desk.put(_look(key), lambda: self._looked_for(item.pod), rank=POD)
+        return False
 
     # -- acting --
 
@@ -233,12 +238,23 @@ class KubeExecutor:
             await self._bound(pod)
         self._news(key)
 
+    async def _looked_for(self, pod: Pod) -> None:
+        """Somebody may have made a pod of which our informer knows nothing yet."""
+        found = await self._found(pod)
+        if found is None or (found["metadata"].get("annotations") or {}).get(FLEET) != self._fleet:
+            self._met.add(pod.key)
+        else:
+            self._born[pod.key] = found
+        self._news(pod.key)
+
     async def _found(self, pod: Pod) -> Object | None:
         try:
             return await self._client.get(PODS, pod.name, pod.namespace)
         except ApiError as error:
             if error.not_found:
                 return None
+            if error.code == 403:
+                raise NotTaken(error) from error  # who may not look knows nothing
             raise
 
     async def _bound(self, pod: Pod) -> None:
@@ -314,8 +330,8 @@ class KubeExecutor:
     def _tidy(self, key: str, now: Instant) -> None:
         """Take away a pod that the engine does not keep, if it is ours and not newer than what we know."""
         seen = self._seen(key)
-        if seen is None and self._desk.holds(_write(key)):
-            return  # a create is under way; it is looked at again when that has ended
+        if seen is None and (self._desk.holds(_write(key)) or self._desk.holds(_look(key))):
+            return  # a create or a look is under way; it is looked at again when that has ended
         if seen is None or seen.fleet != self._fleet or key in self._state().pods:
             self._orphans.discard(key)
             self._asked.pop(key, None)
@@ -343,3 +359,7 @@ class KubeExecutor:
 
 def _write(key: str) -> str:
     return f"Pod/{key}"
+
+
+def _look(key: str) -> str:
+    return f"Pod/{key}?"
