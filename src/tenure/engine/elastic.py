@@ -126,7 +126,7 @@ def _more(turn: Turn, row: RunRow, gpus: int) -> Plan | Verdict | None:
 def left_to_pay(turn: Turn, row: RunRow) -> Micros | None:
     """How long the run was to take still, at the last whole interval; None if it did not say, or was past it."""
     last = _last(turn.state, row, now=turn.now)
-    return None if row.life.until is None or row.life.until <= last else row.life.until - last
+    return None if row.until is None or row.until <= last else row.until - last
 
 
 def ended_since(turn: Turn, row: RunRow) -> bool:

@@ -54,6 +54,15 @@ class RunRow:
         self.meters: dict[tuple[str, str], Meter] = {}
         self.order: QueueKey = (parse_time(created) if created else 0, self.namespace, self.name)
 
+    @property
+    def until(self) -> Instant | None:
+        """When it is to end, if it said how long it takes: when it has worked for so long, so that what it took to bind
+        its pods comes on top. But who started past others was let past them for so long and no longer."""
+        life, lasts = self.life, self.demand.duration
+        if life.until is None or life.started is None or lasts is None or life.backfilled:
+            return life.until
+        return max(life.until, life.started + lasts)
+
     def overstays(self, now: Instant) -> bool:
         """Whether it started past others, and said it would be gone by now. What it took to bind its pods is not its
         fault, as long as that is a moment."""

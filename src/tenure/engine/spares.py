@@ -196,7 +196,7 @@ def _move_to_free(turn: Turn, row: RunRow, pod: Pod, was: Site | None) -> bool:
     a run that must not spread stays where the rest of it is."""
     site = _site(turn, row, pod.group) or (None if row.demand.spread else _site(turn, row)) or was
     need = len(pod.gpus)
-    left = None if row.life.until is None or row.life.until <= turn.now else row.life.until - turn.now
+    left = None if row.until is None or row.until <= turn.now else row.until - turn.now
     later = _promised_later(turn, row)
     claims = [(key, turn.state.horizon.retract(key)) for key in later]
     plan = None if site is None else _plan_in(turn, row, site, need, pod=need, duration=left)

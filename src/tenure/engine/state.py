@@ -420,12 +420,10 @@ class State:
             self.agenda.room.add(row.demand.flavor)
 
     def expect(self, row: RunRow) -> None:
-        """A declared duration is one of work: what it took to bind the pods comes on top. But who started past others
-        was let past them for so long and no longer."""
-        life, lasts = row.life, row.demand.duration
-        if life.phase != "Running" or life.started is None or lasts is None or life.backfilled:
+        """A declared duration is one of work: once a run works, it is known when that ends."""
+        if row.life.phase != "Running" or row.life.started is None or row.until is None or row.life.backfilled:
             return
-        moved = [self.horizon.declare(one.key, max(one.until, life.started + lasts))
+        moved = [self.horizon.declare(one.key, max(one.until, row.until))
                  for one in row.leases.values() if one.until is not None]  # fmt: skip
         if any(moved):
             self.came_free({row.demand.flavor})
