@@ -307,11 +307,8 @@ class _Pass:
         later = [key for key, other in others
                  if (other.state == "Active" and state.rank(state.runs[key]) > rank)
                  or (freed and not is_held(other, state.draws) and follows(other.plan, one.plan))]  # fmt: skip
-        claims = {key: state.horizon.retract(key) for key in later}
-        plan = self._on_nodes(row, one) if claims else None
-        for key, claim in claims.items():
-            assert claim is not None, "it was laid"
-            state.horizon.lay(key, claim.flavor, claim.plan, claim.period, cuts=claim.cuts)
+        with state.horizon.set_aside(later) as any_claim:
+            plan = self._on_nodes(row, one) if any_claim else None
         held = plan is not None and slice_of(plan, at=self.turn.now, duration=None).shares == one.plan.shares
         return plan if held else None
 

@@ -350,6 +350,16 @@ class Horizon:
         self._promise(claim.plan, claim.period, 1)
         return claim
 
+    @contextmanager
+    def set_aside(self, runs: Iterable[str]) -> Iterator[bool]:
+        """The same future, without what these runs were promised; whether that is anything."""
+        claims = {run: claim for run in runs if (claim := self.retract(run)) is not None}
+        try:
+            yield bool(claims)
+        finally:
+            for run, claim in claims.items():
+                self.lay(run, claim.flavor, claim.plan, claim.period, cuts=claim.cuts)
+
     def _promise(self, plan: Slice, period: Micros, sign: int) -> None:
         assert plan.start is not None
         for one in plan.segments:

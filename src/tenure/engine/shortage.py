@@ -305,14 +305,8 @@ class Handing:
             if state.reservations[key].made > came
             and not funds.isdisjoint((one.budget, one.envelope) for one in claim.plan.segments)
         ]
-        for key in since:
-            horizon.retract(key)
-        try:
-            with horizon.given_back(lease.key):
-                yield Ahead(horizon, now=now, at=now, length=left)
-        finally:
-            for key in since:
-                state.claim(state.reservations[key])
+        with horizon.set_aside(since), horizon.given_back(lease.key):
+            yield Ahead(horizon, now=now, at=now, length=left)
 
 
 def _pass_on(turn: Turn, lease: Lease, segments: list[Segment]) -> None:

@@ -198,11 +198,8 @@ def _move_to_free(turn: Turn, row: RunRow, pod: Pod, was: Site | None) -> bool:
     need = len(pod.gpus)
     left = None if row.until is None or row.until <= turn.now else row.until - turn.now
     later = _promised_later(turn, row)
-    claims = [(key, turn.state.horizon.retract(key)) for key in later]
-    plan = None if site is None else _plan_in(turn, row, site, need, pod=need, duration=left)
-    for key, claim in claims:
-        if claim is not None:
-            turn.state.horizon.lay(key, claim.flavor, claim.plan, claim.period, cuts=claim.cuts)
+    with turn.state.horizon.set_aside(later):
+        plan = None if site is None else _plan_in(turn, row, site, need, pod=need, duration=left)
     if not isinstance(plan, Plan):
         return False
     bound = bind(plan.parts, who(row), turn.state.topology, now=turn.now, until=row.life.until, pod=need,
