@@ -234,7 +234,9 @@ class _Notes:
 
 def _tested(nodes: list[str], *more: str) -> Iterator[Sight]:
     notes = _Notes()
-    with tempfile.TemporaryDirectory(prefix="mutant-") as folder, contextlib.redirect_stdout(io.StringIO()):
+    # A bug may leave a pod behind that still writes into the folder while that is being removed.
+    place = tempfile.TemporaryDirectory(prefix="mutant-", ignore_cleanup_errors=True)
+    with place as folder, contextlib.redirect_stdout(io.StringIO()):
         base = str(Path(folder) / "t")
         options = (
             "-q", "--tb=short", "-p", "no:cacheprovider", "-p", "no:xdist", f"--basetemp={base}",

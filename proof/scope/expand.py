@@ -22,6 +22,7 @@ from tenure.audit import Auditor, settled_pass_wrote
 from tenure.engine import Outcome, State, Tick, dump, load, next_wake, step
 from tenure.engine.lottery import DrawRefused, draw
 from tenure.facts import Entry, Froze
+from tenure.units import Instant
 
 REBUILT = 64
 LUCKS = 16
@@ -94,6 +95,15 @@ class _Live(NamedTuple):
     path: tuple[str, ...]
 
 
+class _Last(NamedTuple):
+    """A point from which nobody goes on, and what its auditor is yet to hear: the entry, and whether nothing is due."""
+
+    path: tuple[str, ...]
+    entry: Entry | None
+    at: Instant
+    settled: bool
+
+
 class Expansion:
     """Tries every move on points, and keeps what is found for later, if that is when the search goes on."""
 
@@ -116,6 +126,7 @@ class Expansion:
         of_twin = Rewind(() if twin is None else graph(twin))
         todo = moves(state, here.attempts)
         before = state.draws.keys() | set()
+        last: list[_Last] = []
         for move in todo:  # which grows when a draw could fall otherwise
             path = (*here.path, move.name)
             tallies.tried[len(path)] += 1
@@ -129,15 +140,27 @@ class Expansion:
                     _rebuilt(twin, of_twin, move, outcome, after)
                 if move.luck == 0 and state.draws.keys() - before:
                     todo += _otherwise(state, move, before)
-                self._arrive(here, outcome, after, path, then)
+                self._arrive(here, outcome, after, path, then, last)
             except Exception as error:  # whatever it is, it is a finding, with its path
-                tallies.findings.append(Finding(path, f"{type(error).__name__}: {error}"))
-                here.of_auditor.back()
+                self._finds(here, path, error)
             if move is not todo[-1]:  # after that nobody looks at it any more
                 here.of_state.back()
+        for one in last:
+            try:
+                audit(here.auditor, one.entry, at=one.at, settled=one.settled)
+                here.of_auditor.back()
+            except Exception as error:
+                self._finds(here, one.path, error)
 
-    def _arrive(self, here: _Live, outcome: Outcome, after: bytes, path: tuple[str, ...], then: Then) -> None:
-        """Where a move has led to: checked if nobody was there, or if the search goes on from it on this path."""
+    def _finds(self, here: _Live, path: tuple[str, ...], error: Exception) -> None:
+        self._tallies.findings.append(Finding(path, f"{type(error).__name__}: {error}"))
+        here.of_auditor.back()
+
+    def _arrive(
+        self, here: _Live, outcome: Outcome, after: bytes, path: tuple[str, ...], then: Then, last: list[_Last]
+    ) -> None:
+        """Where a move has led to: checked if nobody was there, or if the search goes on from it on this path. Of the
+        ``last`` points the auditor hears later, of all of them at once: so a processor has its code at hand."""
         state, auditor = here.state, here.auditor
         attempts = attempts_after(here.attempts, outcome.facts)
         key = key_of(state, after, attempts)
@@ -145,7 +168,11 @@ class Expansion:
         goes_on = then != "never" and self._claims.go_on(key)
         if new or goes_on:
             entry = entry_of(state, outcome, here.entries + 1)
-            check(state, auditor, entry)
+            settled = once_more(state)
+            if goes_on:
+                audit(auditor, entry, at=state.now, settled=settled)
+            else:
+                last.append(_Last(path, entry, state.now, settled))
             self._tallies.found[len(path)] += 1
             if not new:
                 self._tallies.found[len(path) + 1] -= 1  # it had been reached by one more move
@@ -158,20 +185,30 @@ class Expansion:
             else:
                 of = Rewind(graph(state)), Rewind(graph(auditor))
                 self._try_all(_Live(key, state, of[0], auditor, of[1], attempts, entries, path), "never")
-        if new or goes_on:
             here.of_auditor.back()
 
 
 def check(state: State, auditor: Auditor, entry: Entry | None) -> None:
     """All that can be said of a state and of the entry that led to it."""
+    audit(auditor, entry, at=state.now, settled=once_more(state))
+
+
+def once_more(state: State) -> bool:
+    """Whether nothing is due; if so, one more pass writes nothing."""
     wake = next_wake(state)
     settled = wake is None or wake > state.now
-    found = auditor.feed(entry) if entry is not None else []
-    found += auditor.check(state.now, settled=settled)
     if settled:
         again = step(state, Tick(), now=state.now)
-        found += settled_pass_wrote(again.facts, at=state.now)
+        found = settled_pass_wrote(again.facts, at=state.now)
+        assert not found, "\n".join(map(str, found))
         assert not again.looked, "I11-settled: there was something left to decide on"
+    return settled
+
+
+def audit(auditor: Auditor, entry: Entry | None, *, at: Instant, settled: bool) -> None:
+    """What the auditor says of an entry, and of all that is open after it."""
+    found = auditor.feed(entry) if entry is not None else []
+    found += auditor.check(at, settled=settled)
     assert not found, "\n".join(map(str, found))
 
 

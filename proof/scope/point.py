@@ -35,7 +35,7 @@ class _Freezer(pickle.Pickler):
 
     def reducer_override(self, item: Any) -> Any:
         kind = type(item)
-        save, put, _, names = RULES.get(kind) or rule(item)
+        save, put, names, *_ = RULES.get(kind) or rule(item)
         if save is None:
             if item is _record or not (kind is type or kind is FunctionType or isinstance(item, Struct)):
                 return NotImplemented

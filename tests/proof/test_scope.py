@@ -1,5 +1,6 @@
 """The small-scope check: what it counts, what it takes for the same, and that it finds what is wrong."""
 
+import ast
 import subprocess
 import sys
 from collections import Counter
@@ -19,9 +20,10 @@ from msgspec import Struct
 
 from proof.scope import main, search, tally
 from proof.scope.claims import Claims
+from proof.scope.expand import audit
 from proof.scope.point import act, freeze
 from proof.scope.replay import NoSuchMove, Trail, follow, same_future
-from proof.scope.rewind import Rewind, graph
+from proof.scope.rewind import Rewind, graph, set_in, set_later
 from proof.scope.search import Level
 from proof.scope.world import moves
 from tenure.engine import State, dump, life
@@ -176,6 +178,45 @@ def test_whatever_a_move_does_is_taken_back(
         rewind.back()
         assert held(state) == before, move.name
         assert dump(state) == image, move.name
+
+
+@pytest.mark.parametrize("name", sorted(DEEP))
+def test_whatever_an_auditor_hears_is_taken_back(name: str) -> None:
+    trail = Trail()
+    for move in DEEP[name].split():
+        auditor = trail.auditor
+        before, rewind = held(auditor), Rewind(graph(auditor))
+        assert len(before) > 80
+        entries = len(trail.entries)
+        trail.go(move)
+        assert len(trail.entries) == entries or held(auditor) != before, move
+        rewind.back()
+        assert held(auditor) == before, move
+        if len(trail.entries) > entries:
+            audit(auditor, trail.entries[-1], at=trail.state.now, settled=False)
+
+
+def test_attributes_that_may_be_set_once_an_object_was_made_are_known() -> None:
+    source = """
+class Row:
+    def __init__(self, other):
+        self.made = 1
+        self.made += 1
+        other.by_others = 1
+        def later():
+            self.in_time = 1
+    def go(self, other):
+        self.own, (other.first, self.second) = 1, (2, 3)
+        for self.loop in range(3):
+            other.rows[0].count += 1
+        del self.gone
+        self.table["key"] = other.read
+"""
+    own = {("Row", name) for name in ("in_time", "own", "second", "loop", "gone")}
+    assert {*set_in(ast.parse(source))} == own | {("", name) for name in ("by_others", "first", "count")}
+    assert {("State", "now"), ("", "phase")} <= set_later()
+    with pytest.raises(TypeError, match="setattr"):
+        list(set_in(ast.parse("setattr(row, name, 1)")))
 
 
 def test_what_cannot_be_taken_back_is_refused() -> None:
