@@ -77,7 +77,8 @@ def _report(level: Level, *, after: str) -> int:
     if short:
         print(f"The goal is {GOAL:,} distinct states: give it --depth {DEPTH} and the minutes it needs.")
     else:
-        print("Nothing was found. A larger --depth, with more --minutes, looks further.")
+        print(f"Nothing was found in all interleavings of {done} moves{part}. "
+              "A larger --depth, with more --minutes, looks further.")  # fmt: skip
     return 1 if (lacking and whole) or (short and not level.complete) else 0
 
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from proof.scope.claims import WIDTH, Key
-from proof.scope.rewind import RULES, Rewind, rule
+from proof.scope.rewind import RULES, rule
 from proof.scope.world import SETUP, Move, head
 from tenure.audit import Auditor
 from tenure.engine import Outcome, State, step
@@ -62,20 +62,10 @@ class Frozen(NamedTuple):
     table: list[object]
 
     def thaw(self) -> Any:
-        return self._read().load()
-
-    def thaw_to_rewind(self) -> tuple[Any, Rewind]:
-        """A copy, and how to take back whatever happens to it from now on."""
-        reader = self._read()
-        item = reader.load()
-        objects = list(reader.memo.copy().values())  # type: ignore[attr-defined]  # all that was built
-        del reader
-        return item, Rewind(objects)
-
-    def _read(self) -> pickle.Unpickler:
+        """A copy."""
         global _records  # noqa: PLW0603  # an Unpickler with a method in Python is slower
         _records = self.table
-        return pickle.Unpickler(BytesIO(self.body))
+        return pickle.loads(self.body)
 
 
 def freeze(item: object) -> Frozen:
@@ -89,10 +79,10 @@ class Point(NamedTuple):
 
     key: Key
     state: Frozen
-    auditor: Frozen
     attempts: dict[str, int]
     entries: int
     path: tuple[str, ...]
+    auditor: Frozen
 
 
 def act(state: State, move: Move) -> Outcome:

@@ -55,8 +55,8 @@ class Trail:
     def point(self) -> Point:
         """Where it has come to, for a search to begin at."""
         key = key_of(self.state, dump(self.state), self.attempts)
-        parts = freeze(self.state), freeze(self.auditor)
-        return Point(key, *parts, self.attempts, len(self.entries), tuple(self.path))
+        state, auditor = freeze(self.state), freeze(self.auditor)
+        return Point(key, state, self.attempts, len(self.entries), tuple(self.path), auditor)
 
     def prove(self) -> None:
         """The whole ledger, audited and folded from its beginning."""

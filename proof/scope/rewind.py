@@ -11,7 +11,7 @@ that nothing is left as it became.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
 from functools import cache, partial
 from gc import get_referents
@@ -28,61 +28,74 @@ FIXED = (str, bytes, int, tuple, frozenset, Struct, Enum, type, partial, Functio
 """What cannot change. A tuple may hold something that can: that is in the graph itself, and has a rule."""
 ENDS = (str, bytes, int, float, type(None), Struct, Enum, type, FunctionType, BuiltinFunctionType)
 """What cannot change, nor hold anything that can: copies share it."""
-_ENDS, _LEADS_ON = set[type](), set[type]()
-"""Classes that were come across: such, and others."""
+_ENDS = set[type]()
+"""Classes of such, as they were come across."""
 
 Put = Callable[[Any, Any], None]
+Pairs = list[tuple[Any, Any]]
+"""Objects, and what they held."""
+
+
+class Many(NamedTuple):
+    """The same for many objects of a class, with what may change once they were made."""
+
+    read: Callable[[Any], Any]
+    restore: Callable[[Pairs], None]
 
 
 class Rule(NamedTuple):
-    """How what an object of a class holds is saved and put back; ``names``: its attributes, if it has such.
-
-    ``read`` and ``restore`` do the same for many objects, with what may change once an object was made. Without
-    ``read`` nothing may.
-    """
+    """How what an object of a class holds is saved and put back, if it may change; ``names``: its attributes, if it has
+    such."""
 
     save: Callable[[Any], Any] | None
     put: Put
     names: tuple[str, ...] = ()
-    read: Callable[[Any], Any] | None = None
-    restore: Callable[[list[tuple[Any, Any]]], None] | None = None
+    many: Many | None = None
 
 
 class Rewind:
-    """What some objects held, and how it is put back."""
+    """What everything that can be reached from an object held, and how it is put back."""
 
-    def __init__(self, objects: Iterable[object]) -> None:
-        """``objects``: all of a graph, each once."""
+    def __init__(self, root: object) -> None:
         lists: list[tuple[list[Any], list[Any]]] = []
         dicts: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
         sets: list[tuple[set[Any], set[Any]]] = []
         empty: list[list[Any] | dict[Any, Any] | set[Any]] = []
-        rows: dict[type, list[tuple[Any, Any]]] = {}
+        rows: dict[type, tuple[Callable[[Pairs], None], Pairs]] = {}
         self._lists, self._dicts, self._sets, self._empty = lists, dicts, sets, empty
-        rules = RULES
-        one: Any
-        for one in objects:
-            kind = type(one)
-            if kind is str or kind is tuple:
-                continue
-            if kind is list or kind is dict or kind is set:
-                if not one:
-                    empty.append(one)
-                elif kind is dict:
-                    dicts.append((one, one.copy()))
-                elif kind is list:
-                    lists.append((one, one[:]))
-                else:
-                    sets.append((one, one.copy()))
-            else:
-                read = (rules.get(kind) or rule(one)).read
-                if read is not None:
-                    pair = one, read(one)
-                    if kind in rows:
-                        rows[kind].append(pair)
+        rules, seen = RULES, set[int]()
+        nearby: list[Any] = [root]
+        while nearby:
+            todo = []
+            for one in nearby:
+                number, kind = id(one), type(one)
+                if number in seen:
+                    continue
+                seen.add(number)
+                if kind is dict or kind is list or kind is set:
+                    if not one:
+                        empty.append(one)
+                        continue
+                    if kind is dict:
+                        dicts.append((one, one.copy()))
+                    elif kind is list:
+                        lists.append((one, one[:]))
                     else:
-                        rows[kind] = [pair]
-        self._rows = [(rules[kind].restore, pairs) for kind, pairs in rows.items()]
+                        sets.append((one, one.copy()))
+                elif kind is not tuple:
+                    if issubclass(kind, ENDS):
+                        _ENDS.add(kind)
+                        continue
+                    many = (rules.get(kind) or rule(one)).many
+                    if many is not None:
+                        pair = one, many.read(one)
+                        if kind in rows:
+                            rows[kind][1].append(pair)
+                        else:
+                            rows[kind] = many.restore, [pair]
+                todo.append(one)
+            nearby = [one for one in get_referents(*todo) if type(one) not in _ENDS]
+        self._rows = list(rows.values())
 
     def back(self) -> None:
         """Let everything be as it was. What held nothing mostly still does."""
@@ -111,31 +124,13 @@ class Rewind:
             one.clear()
 
 
-def graph(root: object) -> list[object]:
-    """All that can be reached from an object and may change, each once, and what leads there."""
-    found, todo = {id(root): root}, [root]
-    while todo:
-        nearby = [one for one in get_referents(*todo) if type(one) not in _ENDS]
-        todo = []
-        for one in nearby:
-            if id(one) not in found and (type(one) in _LEADS_ON or _leads_on(type(one))):
-                found[id(one)] = one
-                todo.append(one)
-    return [*found.values()]
-
-
-def _leads_on(kind: type) -> bool:
-    (_ENDS if issubclass(kind, ENDS) else _LEADS_ON).add(kind)
-    return kind in _LEADS_ON
-
-
 def rule(one: object) -> Rule:
     """How what an object holds is saved and restored; every object of its class holds the same attributes."""
     kind = type(one)
     if issubclass(kind, FIXED) or getattr(getattr(kind, "__dataclass_params__", None), "frozen", False):
         found = Rule(None, _nothing)
     elif issubclass(kind, dict):
-        found = Rule(dict, _put_items, (), dict, _put_all_items)
+        found = Rule(dict, _put_items, (), Many(dict, _put_all_items))
     elif kind.__dictoffset__:
         found = _attributes(kind, tuple(vars(one)))
     elif names := [name for base in kind.__mro__ for name in vars(base).get("__slots__", ())]:
@@ -173,7 +168,7 @@ def _attributes(kind: type, names: tuple[str, ...]) -> Rule:
     if not some:
         return Rule(_reader(names), scope["put"], names)
     exec(f"def restore(pairs):\n for one, ({_targets(some)}) in pairs: pass", scope)
-    return Rule(_reader(names), scope["put"], names, _reader(some), scope["restore"])
+    return Rule(_reader(names), scope["put"], names, Many(_reader(some), scope["restore"]))
 
 
 def _targets(names: tuple[str, ...]) -> str:

@@ -23,7 +23,7 @@ from proof.scope.claims import Claims
 from proof.scope.expand import audit
 from proof.scope.point import act, freeze
 from proof.scope.replay import NoSuchMove, Trail, follow, same_future
-from proof.scope.rewind import Rewind, graph, set_in, set_later
+from proof.scope.rewind import Rewind, set_in, set_later
 from proof.scope.search import Level
 from proof.scope.world import moves
 from tenure.engine import State, dump, life
@@ -152,13 +152,14 @@ def held(state: State) -> dict[tuple[str, int], object]:
 
 
 def thawed(state: State) -> tuple[State, Rewind]:
-    """A copy, of which all that was built is known."""
-    return freeze(state).thaw_to_rewind()
+    """A copy."""
+    copy = freeze(state).thaw()
+    return copy, Rewind(copy)
 
 
 def walked(state: State) -> tuple[State, Rewind]:
-    """The state itself, of which all that can be reached is found."""
-    return state, Rewind(graph(state))
+    """The state itself."""
+    return state, Rewind(state)
 
 
 @pytest.mark.parametrize("taken", [thawed, walked])
@@ -185,7 +186,7 @@ def test_whatever_an_auditor_hears_is_taken_back(name: str) -> None:
     trail = Trail()
     for move in DEEP[name].split():
         auditor = trail.auditor
-        before, rewind = held(auditor), Rewind(graph(auditor))
+        before, rewind = held(auditor), Rewind(auditor)
         assert len(before) > 80
         entries = len(trail.entries)
         trail.go(move)
