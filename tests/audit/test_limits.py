@@ -363,6 +363,33 @@ def test_lowering_a_limit_again_gives_its_grace_again_and_any_other_edit_does_no
         assert len(breaches(history, now=time("1h") + GRACE + LATE + 1)) == expected
 
 
+LESS = {
+    "hours, then concurrency": (sys(max_gpu_hours=1), sys(max_gpu_hours=1, concurrency=4)),
+    "concurrency, then hours": (sys(concurrency=4), sys(max_gpu_hours=1, concurrency=4)),
+    "a cap of both": (
+        sys(caps=(cap("all", "west", max_concurrency=4),)),
+        sys(caps=(cap("all", "west", max_concurrency=4, max_gpu_hours=1),)),
+    ),
+}
+
+
+@pytest.mark.parametrize(("one", "both"), LESS.values(), ids=LESS.keys())
+def test_an_envelope_or_a_cap_has_one_grace_and_notice_is_given_anew_of_all_of_it(one: Budget, both: Budget) -> None:
+    history = running(sys()).at("1h").add(PutBudget(object=one)).at("70m").add(PutBudget(object=both))
+    last = time("70m") + GRACE + LATE
+    assert breaches(history, now=last) == []
+    assert breaches(history, now=last + 1) != []
+
+
+def test_what_is_lowered_elsewhere_gives_no_grace_here() -> None:
+    capped = sys(concurrency=4, caps=(cap("all", "west", max_concurrency=4),))
+    history = running(sys()).at("1h").add(PutBudget(object=sys(concurrency=4)))
+    history.at("70m").add(PutBudget(object=capped))
+    last = time("1h") + GRACE + LATE
+    assert breaches(history, now=last) == []
+    assert [item.expected for item in breaches(history, now=last + 1)] == [4]
+
+
 def test_a_lowered_limit_asks_only_what_is_above_it_to_end() -> None:
     history = second(running(sys())).at("1h").add(PutBudget(object=sys(concurrency=8)))
     assert breaches(history, now=time("9h")) != []

@@ -135,6 +135,55 @@ def test_only_less_of_what_is_exceeded_begins_a_new_grace(fields: dict[str, Any]
     gives_way_in(fleet, due, to=fields.get("concurrency", 16))
 
 
+def test_what_is_lowered_twice_in_two_ways_has_one_grace_from_the_last() -> None:
+    """Notice is given anew, of all of it."""
+    fleet = Fleet(*nodes("n", 4), budget("a", envelope("main", 32)), secret="x")
+    fleet.start(run("x", 32, owner="org:a", elastic=elastic(8, 32, 8)))
+    fleet.later("1h")
+    lower(fleet, "a", 16)
+    fleet.later("10m")
+    change(fleet, "a", max_gpu_hours=8)
+    first, *_, last = [note.message for note in fleet.notes("BudgetNotice")]
+    assert "2025-11-01T01:15:00Z" in first
+    assert "2025-11-01T01:25:00Z" in last
+    gives_way_in(fleet, 15, to=0)
+
+
+@pytest.mark.parametrize("fields", [{"concurrency": 16}, {"max_gpu_hours": 4}], ids=["GPUs", "hours"])
+def test_what_has_run_out_is_not_put_off_by_lowering_it(fields: dict[str, Any]) -> None:
+    """The hours end after 10 minutes, and x may be drawn after 15. Who lowers a limit in between wins no time: else
+    what nobody pays for could go on for ever, a little less each time."""
+    fleet = Fleet(*nodes("n", 4), budget("a", envelope("main", 30)), secret="x", policy=Policy(lookahead="5m"))
+    change(fleet, "a", max_gpu_hours=5)
+    fleet.start(run("x", 30, owner="org:a"))
+    fleet.later("11m")
+    change(fleet, "a", **fields)
+    gives_way_in(fleet, 4, to=0)
+
+
+def test_what_has_run_out_and_comes_again_has_its_grace_for_what_was_lowered_meanwhile() -> None:
+    fleet = Fleet(*nodes("n", 4), budget("a", envelope("main", 30)), secret="x", policy=Policy(lookahead="5m"))
+    change(fleet, "a", max_gpu_hours=5)
+    fleet.start(run("x", 30, owner="org:a"))
+    fleet.later("11m")
+    change(fleet, "a", concurrency=16)
+    change(fleet, "a", max_gpu_hours=500)
+    gives_way_in(fleet, 15, to=0)
+
+
+def test_lent_hours_that_have_run_out_are_not_put_off_by_lending_less() -> None:
+    fleet = Fleet(*nodes("n", 4), budget("b", envelope("main", 30)), secret="x", policy=Policy(lookahead="5m"))
+    lend(fleet, 5)
+    fleet.start(run("x", 30, owner="org:a", sponsors=["org:b"]))
+    fleet.later("11m")
+    lend(fleet, 4)
+    assert not resolved(fleet)
+    fleet.later("4m")
+    leave_all(fleet)
+    assert fleet.headroom("b").used == 0
+    fleet.audit()
+
+
 def test_a_budget_that_comes_again_when_nothing_is_left_over_may_be_lowered_anew() -> None:
     fleet = Fleet(*nodes("n", 4), budget("a", envelope("main", 32)), secret="x")
     fleet.start(run("x", 32, owner="org:a", elastic=elastic(8, 32, 8)))

@@ -9,7 +9,8 @@ Budget or an envelope that is removed is one that was lowered to nothing. Then w
 be asked to end (``Ending``), or be handed to another payer, by an instant that is *due*:
 
     passing of time     the crossing + LATE
-    lowered             the edit + budgetGrace + LATE; until then GPUs may only fall (``Standing.ceiling``)
+    lowered             the edit + budgetGrace + LATE; until then GPUs may only fall (``Standing.ceiling``). An envelope
+                        has one grace, and so has a cap: notice is given anew of all of it
 
 What was asked to end may go on charging until its pods are gone. Nothing is due
 
@@ -126,6 +127,15 @@ class LimitWatch:
         for limit in new:
             is_lower = limit.bound < before.get(limit.key, limit.bound)
             self._rejudge(limit, was_over=limit.key in were_over, is_lower=is_lower, at=at)
+        self._give_notice_anew(new, at=at)
+
+    def _give_notice_anew(self, limits: Iterable[Limit], *, at: Instant) -> None:
+        """Whatever else of an envelope, or of a cap, was lowered earlier is due with what was lowered now."""
+        lowered = {limit: one for limit in limits if (one := self._standing.get(limit.key)) and one.lowered}
+        anew = {(limit.key.kind, limit.key.name) for limit, one in lowered.items() if one.since == at}
+        for limit, one in lowered.items():
+            if one.since < at and (limit.key.kind, limit.key.name) in anew:
+                self._lower(limit, ceiling=one.ceiling, at=at)
 
     def _dropped(self, old: Iterable[Limit], budget: Budget | None) -> Iterator[Limit]:
         """Envelopes that are there no more and still pay: as if lowered to nothing."""
@@ -140,10 +150,12 @@ class LimitWatch:
         if not is_over(limit, self._books.envelopes, at=at):
             self._standing.pop(limit.key, None)
         elif not was_over or (is_lower and standing is not None and standing.lowered):
-            due = at + parse_duration(self._books.policy.budget_grace) + LATE
-            held = gpus_held(limit, self._books.envelopes)
-            self._stand(limit, Standing(since=at, due=due, lowered=True, ceiling=held))
+            self._lower(limit, ceiling=gpus_held(limit, self._books.envelopes), at=at)
         self._schedule(limit, now=at)
+
+    def _lower(self, limit: Limit, *, ceiling: int | None, at: Instant) -> None:
+        due = at + parse_duration(self._books.policy.budget_grace) + LATE
+        self._stand(limit, Standing(since=at, due=due, lowered=True, ceiling=ceiling))
 
     def _stand(self, limit: Limit, standing: Standing) -> None:
         """A limit is exceeded; it is judged again when something is due."""

@@ -375,36 +375,37 @@ class Books:
     # -- parts --
 
     def _standing(self, name: str, new: Budget | None = None, *, at: Instant) -> _Standing:
-        """The bounds of a Budget's envelopes and caps, and which of them are short: asked before an edit. Those that
-        were deleted and come again had limits of zero meanwhile."""
+        """The bounds of a Budget's envelopes and caps, which of them are short, and which of those by time alone: asked
+        before an edit. Those that were deleted and come again had limits of zero meanwhile."""
         both = (one for one in (self.budgets.get(name), new) if one is not None)
         keys = dict.fromkeys((name, envelope.name) for budget in both for envelope in budget.spec.envelopes)
         funds = [self.funds[key] for key in keys if key in self.funds]
         limits = (*funds, *(fund.loans for fund in funds), *self.caps.get(name, ()))
-        return {(type(one), one.key): (one.short(at) > 0, one.bounds) for one in limits}
+        return {(type(one), one.key): (one.short(at) > 0, one.bounds, _ran_out(one, at=at)) for one in limits}
 
     def _note_lowered(self, limits: Iterable[Fund | Cap], before: _Standing, *, at: Instant) -> None:
-        """What is short now and was not, or has less of what it lacks than it had, was lowered by this edit."""
+        """What is short now and was not, or has less of what it lacks than it had, was lowered by this edit. What had
+        run out is due already, and no edit puts that off."""
         for one in limits:
             if isinstance(one, Fund):
                 self._note_less_lent(one.loans, before, at=at)
-            was_short, bounds = before.get((type(one), one.key), (False, None))
+            was_short, bounds, ran_out = before.get((type(one), one.key), (False, None, False))
             if isinstance(one, Cap) and bounds is not None and bounds.hours != one.hours:
                 one.warned.clear()  # as with envelopes: another limit is other news
             self._note_crossing(one, bounds, at=at)
-            if not one.short(at):
+            if not one.short(at) or (ran_out and _is_spent(one, at=at)):
                 one.lowered = None
-            elif not was_short or bounds is None or _exceeded(one, at=at).below(bounds):
+            elif not was_short or bounds is None or one.lowered is None or _exceeded(one, at=at).below(bounds):
                 one.lowered = at
                 one.warned -= {"lowered", "custodian"}
             self._keep_lowered(one)
 
     def _note_less_lent(self, one: Loans, before: _Standing, *, at: Instant) -> None:
-        was_short, bounds = before.get((Loans, one.key), (False, None))
+        was_short, bounds, ran_out = before.get((Loans, one.key), (False, None, False))
         if bounds is not None and bounds.hours != one.hours:
             said = {mark for mark in one.fund.warned if mark == "lending" or mark.startswith(LENT)}
             one.fund.warned -= said  # another limit is other news
-        if not one.short(at):
+        if not one.short(at) or ran_out:
             one.lowered = None
         elif not was_short or bounds is None or one.bounds.below(bounds):
             one.lowered = at
@@ -496,7 +497,16 @@ class Books:
         fund.start, fund.end = window
 
 
-_Standing = dict[tuple[type[AnyLimit], FundKey], tuple[bool, Bounds]]
+_Standing = dict[tuple[type[AnyLimit], FundKey], tuple[bool, Bounds, bool]]
+
+
+def _is_spent(one: AnyLimit, *, at: Instant) -> bool:
+    return min(one.exhausts(), one.bounds.end) <= at
+
+
+def _ran_out(one: AnyLimit, *, at: Instant) -> bool:
+    """Whether it is spent, and by the passing of time: no edit made it so."""
+    return _is_spent(one, at=at) and (one.lowered is None or min(one.exhausts(), one.bounds.end) > one.lowered)
 
 
 def _exceeded(one: Fund | Cap, *, at: Instant) -> Bounds:
