@@ -13,7 +13,8 @@ from __future__ import annotations
 import random
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from random import Random
 from typing import Any
 
@@ -72,6 +73,8 @@ class ClusterWorld:
         with self.loop.entered():
             self._furnish()
         self.processes = [self._process(number) for number in range(PROCESSES)]
+        self.judge.deciding = self._deciding
+        self.judge.able = lambda: any(one.able for one in self.processes)
 
     @property
     def trace(self) -> Callable[[Entry], None] | None:
@@ -111,8 +114,10 @@ class ClusterWorld:
     def fleet_now(self) -> Instant:
         """Now, by the clock of whoever decides: who is an hour behind is on time an hour later. Nobody knows better if
         nobody decides."""
-        deciding = [clock.shows for clock, one in zip(self.clocks, self.processes, strict=True) if one.leading]
-        return min(deciding or [clock.shows for clock in self.clocks])
+        return min(self._deciding() or [clock.shows for clock in self.clocks])
+
+    def _deciding(self) -> list[Instant]:
+        return [clock.shows for clock, one in zip(self.clocks, self.processes, strict=True) if one.leading]
 
     @property
     def at(self) -> Micros:
@@ -136,7 +141,7 @@ class ClusterWorld:
             self.loop, VirtualClient(wire, self.server), self.journals[number], f"operator-{number}-{self._number}",
             now=self.clocks[number].now, failed=self.judge.failed, keep=self.keep,
             archive=self.folder / "archive" if self.keep is not None else None, turning=self.judge.turning,
-            turned=self.judge.turned, left=lambda: self.judge.left(self.clocks[number].shows),
+            turned=self.judge.turned,
         )  # fmt: skip
         wire.process = process
         process.restarts = lambda: self.kill(number, 10 * SECOND)
@@ -308,26 +313,40 @@ class ClusterWorld:
 
         return told
 
+    @contextmanager
+    def _set(self, number: int) -> Iterator[Clock]:
+        """Something is done to the clock of a process; if that one decides, the time that is left out was nobody's."""
+        clock = self.clocks[number]
+        before = clock.shows
+        yield clock
+        if self.processes[number].leading:
+            self.judge.jumped(before, clock.shows)
+
     def skew(self, event: Event) -> None:
-        clock, told = self.clocks[self.leader], self._once(event)
-        clock.step(event.number, told)
+        number, told = self.leader, self._once(event)
+        with self._set(number) as clock:
+            clock.step(event.number, told)
 
         def over() -> None:
-            clock.step(-event.number)
-            clock.over(told)
+            with self._set(number) as clock:
+                clock.step(-event.number)
+                clock.over(told)
 
         self.later(event.lasts, over)
 
     def step_clock(self, event: Event) -> None:
-        self.clocks[self.leader].step(event.number, self._once(event))
+        with self._set(self.leader) as clock:
+            clock.step(event.number, self._once(event))
 
     def freeze(self, event: Event) -> None:
-        clock, told = self.clocks[self.leader], self._once(event)
-        clock.freeze(told)
+        number, told = self.leader, self._once(event)
+        with self._set(number) as clock:
+            clock.freeze(told)
 
         def over() -> None:
-            clock.thaw()
-            clock.over(told)
+            with self._set(number) as clock:
+                clock.thaw()
+                clock.over(told)
 
         self.later(event.lasts, over)
 

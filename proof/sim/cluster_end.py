@@ -73,14 +73,19 @@ def _quiet(world: ClusterWorld) -> list[str]:
 
 
 def _busy(world: ClusterWorld, operator: Operator) -> list[str]:
-    """Who is not over though everything should be: but for runs with a pod on a machine that is silent for good. Nobody
-    can know of that pod whether it still runs, and nobody has said that the machine is dead."""
-    silent = _silent(world)
-    held = {one.pod.run_key for one in operator.home.state.pods.values() if one.pod.node in silent}
+    """Who is not over though everything should be."""
+    held = _held(world, operator)
     found = still_busy(operator.home.state)
     kept = [one for one in found if not any(f" {run} " in one for run in held)]
     world.tally["seen/run on a machine that is silent for good"] += len(found) - len(kept)
     return kept
+
+
+def _held(world: ClusterWorld, operator: Operator) -> set[str]:
+    """Runs with a pod on a machine that is silent for good. Nobody can know of that pod whether it still runs, and
+    nobody has said that the machine is dead."""
+    silent = _silent(world)
+    return {one.pod.run_key for one in operator.home.state.pods.values() if one.pod.node in silent}
 
 
 def _silent(world: ClusterWorld) -> set[str]:
@@ -152,13 +157,15 @@ def _objects(world: ClusterWorld, operator: Operator) -> list[str]:
                 world.tally["seen/pod asked to leave a machine that is silent for good"] += 1
             else:
                 out.append(f"Pod {key} is left over ({pod['status'].get('phase')})")
+    held = _held(world, operator)
     for run in server.all(RUNS):
         meta = run["metadata"]
         key = f"{meta['namespace']}/{meta['name']}"
         row = state.runs.get(key)
         said = (run.get("status") or {}).get("phase")
         if meta.get("deletionTimestamp"):
-            out.append(f"Run {key} is being deleted and held by {meta.get('finalizers')}")
+            if key not in held:  # whose leases are open
+                out.append(f"Run {key} is being deleted and held by {meta.get('finalizers')}")
         elif row is None:
             if ("Run", key) not in operator.intake.refused:
                 out.append(f"Run {key} is not known")

@@ -15,7 +15,7 @@ from tenure.api.meta import ObjectMeta
 from tenure.facts import GENESIS, Cleared, Entry, Placed, PutBudget, PutNode, PutRun, Removed
 from tenure.kube.entries import read_batch, spec_of
 from tenure.kube.resources import BUDGETS, LEDGER_ENTRIES, LEDGER_HEADS, NODES, RUNS
-from tenure.units import MINUTE, Instant
+from tenure.units import Instant
 
 if TYPE_CHECKING:
     from tenure.kube.operator import Operator
@@ -34,10 +34,14 @@ class Judge(Watch):
         self._put: dict[str, str] = {}
         """Objects that the ledger knows, and the uid of each."""
         self._failed: list[str] = []
+        self.deciding: Callable[[], list[Instant]] = list
+        """What the clocks of those show who decide, or believe that they do."""
+        self.able: Callable[[], bool] = lambda: True
+        """Whether one of them can: nobody can who stands still, or whose last turn failed."""
         self._due: Instant | None = None
         """When somebody should decide again, as whoever decided last had it."""
-        self._unled: Instant | None = None
-        """Since when nobody decides, because whoever did has died."""
+        self._due_after = 0
+        """The last entry that was known then."""
         shelf = server.shelf(LEDGER_HEADS)
         before = shelf.put
 
@@ -51,19 +55,23 @@ class Judge(Watch):
         self._failed.append(text)
 
     def turning(self, operator: Operator, now: Instant) -> None:
-        """A leader begins a turn: was it due long ago? Who follows another does not know yet what was due; that one
-        knew."""
-        self._unled = None
-        self.woken(operator.home.next_wake() if operator.home.seq == self.seq else self._due, now)
+        """A leader begins a turn: was it due long ago? Who follows another does not know yet what was due."""
+        self.woken(operator.home.next_wake() if operator.home.seq == self.seq else self._left_due(), now)
 
     def turned(self, operator: Operator) -> None:
-        """A leader has made a turn: what is due next, if nobody has decided meanwhile?"""
-        if operator.home.seq == self.seq:
-            self._due = operator.home.next_wake()
+        """A leader has made a turn: what is due next, if nobody has decided meanwhile, and if it could be made?"""
+        if operator.home.seq == self.seq and not (operator._trouble or operator._lost):
+            self._due, self._due_after = operator.home.next_wake(), self.seq
 
-    def left(self, now: Instant) -> None:
-        """Whoever decided has died: until somebody else begins a turn, what runs out does so while nobody decides."""
-        self._unled = now
+    def _left_due(self) -> Instant | None:
+        """What is due for whoever comes next. Whoever is in the middle of a turn has told nobody yet what it is: that
+        may be anything since its first entry."""
+        unsaid = [entry.at for entry in self.entries[self._due_after : self._due_after + 1]]
+        return min((at for at in (self._due, *unsaid) if at is not None), default=None)
+
+    def jumped(self, before: Instant, after: Instant) -> None:
+        """The clock of somebody who decides was set: what lies between was for nobody."""
+        self.stamped(before, after)
 
     def _read(self, head: dict[str, Any]) -> None:
         """The head has moved: walk back from it to what is known, and audit what is new."""
@@ -84,6 +92,7 @@ class Judge(Watch):
             return
         for line in (line for batch in reversed(batches) for line in batch.lines):
             self.feed(line.body)
+            self.stamped(line.entry.at, max(self.deciding(), default=line.entry.at))
             self._follow(line.entry)
             self.head = line.hash
 
@@ -116,8 +125,8 @@ class Judge(Watch):
         found, self._found = self._found, []
         last = self.entries[-1].at if self.entries else now
         found += self.auditor.check(max(now, last), settled=settled)
-        if self._unled is not None:
-            self._away.append((self._unled, max(now, last) + MINUTE))
+        if not self.able():
+            self.woken(self._left_due(), max(now, last))
         kept = [one for one in found if not self._excused(one)]
         self.tally["seen/overdrawn while nobody decided"] += len(found) - len(kept)
         out = [*self._failed, *self.machines.found, *(one.sentence() for one in kept), *self._unpaid()]

@@ -67,11 +67,10 @@ class Process:
         keep: Micros | None = None,
         turning: Callable[[Operator, Instant], None] = lambda operator, now: None,
         turned: Callable[[Operator], None] = lambda operator: None,
-        left: Callable[[], None] = lambda: None,
     ) -> None:
         self.loop, self.client, self.journal, self.name, self.now = loop, client, journal, name, now
         self._failed, self._archive, self._keep = failed, archive, keep
-        self._turning, self._turned, self._left = turning, turned, left
+        self._turning, self._turned = turning, turned
         self.io = VirtualIO(loop)
         self.operator: Operator | None = None
         self.store: KubeStore | None = None
@@ -108,6 +107,12 @@ class Process:
     def leading(self) -> bool:
         return not self.dead and (bool(self.sure) or (self.elector is not None and self.elector.leading.is_set()))
 
+    @property
+    def able(self) -> bool:
+        """Whether it decides, as far as is known: it does not stand still, and its last turn did not fail."""
+        operator = self.operator
+        return self.leading and not self.paused and operator is not None and operator.begun and not operator._trouble
+
     def wrote(self) -> None:
         """It has written something, besides what an election takes."""
         if self.usurps and self.sure and not (self.elector is not None and self.elector.leading.is_set()):
@@ -121,8 +126,6 @@ class Process:
         """Die now. ``journal``: whether its disk survives."""
         if self.dead:
             return
-        if self.leading:
-            self._left()
         self.io.kill()
         if self._next is not None:
             self._next.cancel()

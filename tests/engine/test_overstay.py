@@ -148,3 +148,24 @@ def test_a_lost_pod_takes_nothing_of_what_is_held_for_one_who_is_late() -> None:
     assert fleet.where("lab/old") == {"n0": 4}
     fleet.leave("lab/old")
     assert fleet.phase("lab/old") == "Failed"
+
+
+@pytest.mark.parametrize("opportunistic", [False, True])
+def test_who_gets_its_room_late_starts_and_who_is_planned_behind_it_moves(opportunistic: bool) -> None:
+    """``old`` ends with its money, and its pods take a minute to go. ``next`` was to start when ``wide`` would have
+    ended. Cluster seed 742: for opportunistic work the start was planned without ``next`` and bound with it, which
+    leaves nothing to bind, and the engine stopped."""
+    fleet = Fleet(node("n0", 8), budget("a", envelope(gpus=8, hours=16)), budget("b"), budget("c"), secret="x")
+    fleet.start(run("old", 8, owner="org:a"))
+    fleet.apply(run("wide", 8, owner="org:b", lasts="1h", opportunistic=opportunistic))
+    fleet.apply(run("next", 8, owner="org:c", lasts="1h"))
+    fleet.later("2h")
+    assert cut(fleet) == [("Lottery", "lab/old")]
+    assert fleet.state.reservations["lab/wide"].state == "Active"
+    planned = starts(fleet, "lab/next")[-1]
+    fleet.later("1m")
+    fleet.leave("lab/old")
+    assert fleet.where("lab/wide") == {"n0": 8}
+    assert {lease.role for lease in fleet.leases("lab/wide")} == {"Active"}
+    assert starts(fleet, "lab/next")[-1] > planned
+    fleet.audit()

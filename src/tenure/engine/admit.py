@@ -83,6 +83,8 @@ class _Pass:
         self._fleetwide = Fleetwide(turn.state, flavor, self._later)
         self._before: dict[str, tuple[QueueKey, Rank, Slice | None]] = {}
         """Of runs that were looked at: what they were promised before."""
+        self._moved: dict[str, list[str]] = {}
+        """Of runs that start though it is late: who was planned behind them, and moves with them."""
 
     def over_all(self) -> None:
         self._start_due()
@@ -309,8 +311,10 @@ class _Pass:
                  or (freed and not is_held(other, state.draws) and follows(other.plan, one.plan))]  # fmt: skip
         with state.horizon.set_aside(later) as any_claim:
             plan = self._on_nodes(row, one) if any_claim else None
-        held = plan is not None and slice_of(plan, at=self.turn.now, duration=None).shares == one.plan.shares
-        return plan if held else None
+        if plan is None or slice_of(plan, at=self.turn.now, duration=None).shares != one.plan.shares:
+            return None
+        self._moved[row.key] = later
+        return plan
 
     def _on_nodes(self, row: RunRow, one: Reservation) -> Plan | None:
         nodes = {share.node for share in one.plan.shares}
@@ -351,7 +355,7 @@ class _Pass:
         who = Who(row.namespace, row.name, run.metadata.uid, run.spec.owner, row.life.attempt + 1)
         until = None if row.demand.duration is None else now + row.demand.duration
         bound = bind(plan.parts, who, turn.state.topology, now=now, until=until, pod=row.demand.pod,
-                     free=self._free_of(row) if row.demand.fill else None)  # fmt: skip
+                     free=self._free_of(row, plan) if row.demand.fill else None)  # fmt: skip
         past, one = self._starts_past(row), promise.of(turn, row)
         turn.emit(Decided(namespace=row.namespace, run=row.name, verdict=plan.verdict))
         start(turn, row, bound, admitted(plan, len({lease.node for lease in bound.leases})), backfilled=past)
@@ -359,11 +363,14 @@ class _Pass:
         if one is not None and is_late(one):
             self.state.agenda.flavors.add(self.flavor)  # it was held for longer, as nobody knew when it would start
 
-    def _free_of(self, row: RunRow) -> Callable[[str], int]:
-        """How much of a node opportunistic work may take before it sits on spares: what nobody was promised."""
-        horizon, now = self.state.look_ahead(self.turn.now), self.turn.now
-        future = Future(self.state.topology, horizon, now=now, at=now, length=row.demand.duration)
-        return lambda node: future.size(self.state.topology.rows[node])
+    def _free_of(self, row: RunRow, plan: Plan) -> Callable[[str], int]:
+        """How much of a node opportunistic work may take before it sits on spares: what nobody was promised, but those
+        who move with it."""
+        horizon, now, topology = self.state.look_ahead(self.turn.now), self.turn.now, self.state.topology
+        nodes = {node for part in plan.parts for group in part.groups for node, _ in (*group.active, *group.spares)}
+        with horizon.set_aside(self._moved.get(row.key, ())):
+            future = Future(topology, horizon, now=now, at=now, length=row.demand.duration)
+            return {node: future.size(topology.rows[node]) for node in nodes}.__getitem__
 
     def _starts_past(self, row: RunRow) -> bool:
         """Whether somebody who was promised a start before this run was still waits."""
