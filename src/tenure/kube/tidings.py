@@ -3,7 +3,8 @@
 Events are a courtesy. They go out last, and not without bound: a thousand runs that start at once have their conditions
 to tell it, and an API server has better things to do than to store three thousand sentences. What is routine goes out
 while there is plenty of room, a warning as long as there is any. Nothing is lost by it: the ledger has every note, and
-the notifier delivers them all.
+the notifier delivers them all. An API server forgets an Event after a while: whoever takes over long after somebody
+else has told something does not tell it again.
 """
 
 from __future__ import annotations
@@ -21,13 +22,17 @@ from tenure.kube.errors import ApiError
 from tenure.kube.intake import Mark
 from tenure.kube.resources import EVENTS
 from tenure.kube.translate import Object
-from tenure.units import Instant
+from tenure.units import HOUR, Instant
 
 REJECTED = "Rejected"
 """A kind of Event only: what was not taken is not in the ledger, and receivers of its notes never hear of it."""
 BURST, PER_SECOND = 50.0, 3.0
 _ROUTINE, _NEWS, _WARNING = 35.0, 10.0, 1.0
 """How much room there must be for what a condition tells as well, for other news, and for a warning."""
+
+
+KEPT = HOUR
+"""How long an API server keeps Events, if nobody has set it otherwise."""
 
 
 class Tidings:
@@ -50,6 +55,8 @@ class Tidings:
         """Events for which there was no room."""
 
     def follow(self, entry: Entry, state: State) -> None:
+        if state.now - entry.at > KEPT:
+            return
         for index, fact in enumerate(entry.facts):
             if isinstance(fact, Noted):
                 self._tell(fact, at=entry.at, name=f"{entry.seq}-{index}", uid=self._uid(fact.object, state))
