@@ -67,6 +67,8 @@ class Lease(_Record, kw_only=True, gc=False):
     payer: str
     funding: FundingClass
     reason: OpenReason
+    since: Instant | None = None
+    """When the run took these GPUs on, if that was before: in a lease that goes on where another has ended."""
 
     @property
     def key(self) -> str:
@@ -75,6 +77,11 @@ class Lease(_Record, kw_only=True, gc=False):
     @property
     def run_key(self) -> str:
         return f"{self.namespace}/{self.run}"
+
+    @property
+    def taken(self) -> Instant:
+        """When the run took these GPUs on, whoever has paid for them since."""
+        return self.start if self.since is None else self.since
 
 
 class Pod(_Record, kw_only=True, gc=False):

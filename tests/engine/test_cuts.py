@@ -7,8 +7,11 @@ from itertools import pairwise
 
 import pytest
 
+from tenure.api.budget import Budget
+from tenure.engine import cuts
 from tenure.engine.cuts import Enough, Proposal, Scope, Trial, chances, outcome, resolve, steps
 from tenure.engine.image import dump
+from tenure.facts import Resolved
 from tenure.testing import Fleet, budget, elastic, envelope, node, nodes, run
 from tenure.units import MINUTE
 
@@ -260,3 +263,42 @@ def test_few_questions_are_asked_and_each_lease_is_laid_out_a_few_times() -> Non
         work[groups] = (len(asked), moved)
     assert work[800][0] <= work[200][0] + 6
     assert work[800][1] <= 5 * work[200][1]
+
+
+def mixed_groups() -> Fleet:
+    """``r`` has two groups of eight, each paid for by e and f in equal parts, and may shrink to one; e pays for ``k``,
+    too, and must do with a third."""
+
+    def money(gpus: tuple[int, int]) -> Budget:
+        return budget("a", *(envelope(name, each) for name, each in zip("ef", gpus, strict=True)))
+
+    fleet = Fleet(*nodes("n", 3), money((4, 4)), secret="x")
+    fleet.start(run("r", 8, owner="org:a", group=8, elastic=elastic(8, 16, 8)))
+    fleet.apply(money((8, 8)))
+    fleet.later("5m")
+    fleet.bind("lab/r")
+    fleet.apply(money((12, 8)))
+    fleet.start(run("k", 4, owner="org:a"))
+    assert sorted((one.group, one.envelope) for one in fleet.leases("lab/r")) == [
+        (0, "e"),
+        (0, "f"),
+        (1, "e"),
+        (1, "f"),
+    ]
+    fleet.later("1h")
+    fleet.apply(money((4, 8)))
+    fleet.later("15m")
+    return fleet
+
+
+def test_a_run_that_cannot_give_up_its_groups_for_one_envelope_is_in_the_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To give up what e pays for takes both groups, which is more than it may. The auditor once counted GPUs of e
+    alone, and did not see who was left out."""
+    [one] = [fact for fact in mixed_groups().facts if isinstance(fact, Resolved)]
+    assert one.intent is not None
+    assert [token.id for token in one.intent.tokens] == ["lab/k", "lab/r"]
+    honest = cuts.tokens
+    monkeypatch.setattr(cuts, "tokens", lambda trial, **terms: tuple(
+        token for token in honest(trial, **terms) if token.id != "lab/r"))  # fmt: skip
+    with pytest.raises(AssertionError, match="left lab/r out of the draw"):
+        mixed_groups()

@@ -465,3 +465,20 @@ def test_pods_get_the_elastic_rendezvous_instead_of_a_world_size_and_keep_their_
         assert (one["TENURE_MIN_GPUS"], one["TENURE_MAX_GPUS"]) == ("8", "16")
         assert one["TENURE_RDZV_ENDPOINT"] == "n0:29500"
     assert (first["NODE_RANK"], second["NODE_RANK"]) == ("0", "1")
+
+
+@pytest.mark.parametrize("looked_at", [False, True])
+def test_a_run_whose_pods_took_long_grows_when_money_allows_whoever_looks(looked_at: bool) -> None:
+    """It said an hour, and works from half an hour on: what is left to pay falls until an hour and a half, and each
+    interval may be the one from which on there is enough."""
+    fleet = Fleet(*nodes("n", 3), budget("a", envelope("main", 24, hours=15)))
+    fleet.apply(run("r", 8, owner="org:a", group=8, elastic=elastic(8, 24, 16), lasts="1h"))
+    fleet.later("30m")
+    fleet.bind("lab/r")
+    fleet.until(at("60m"))
+    if looked_at:
+        fleet.apply(node("extra", 8, domain="Z"))
+    fleet.until(at("67m"))
+    assert {lease.reason for lease in fleet.leases("lab/r")} == {"Start"}
+    fleet.until(at("68m"))
+    assert {lease.reason for lease in fleet.leases("lab/r")} == {"Start", "Grow"}

@@ -171,6 +171,48 @@ def test_what_has_run_out_and_comes_again_has_its_grace_for_what_was_lowered_mea
     gives_way_in(fleet, 15, to=0)
 
 
+@pytest.mark.parametrize(("first", "due"), [("11m", 26), ("1m", 16)])
+def test_what_was_lowered_is_due_when_it_was_announced_though_hours_ran_out_meanwhile(first: str, due: int) -> None:
+    """The hours end after 10 minutes, are lowered further and raised again. What is too much at once was lowered before
+    all that, or after they ended: for that nothing has changed."""
+    fleet = Fleet(*nodes("n", 4), budget("a", envelope("main", 30)), secret="x", policy=Policy(lookahead="5m"))
+    change(fleet, "a", max_gpu_hours=5)
+    fleet.start(run("x", 30, owner="org:a"))
+    fleet.until(at(first))
+    change(fleet, "a", concurrency=16)
+    fleet.until(at("12m"))
+    change(fleet, "a", max_gpu_hours=4)
+    fleet.until(at("14m"))
+    change(fleet, "a", max_gpu_hours=500)
+    fleet.until(at(f"{due}m") - 1)
+    assert not resolved(fleet)
+    fleet.until(at(f"{due}m"))
+    assert [cut.run for one in resolved(fleet) for cut in one.cuts] == ["lab/x"]
+    fleet.audit(settled=False)
+
+
+@pytest.mark.parametrize("edits", ["", "GPUs", "hours", "GPUs and hours"])
+def test_hours_ran_out_when_they_did_though_others_have_ended_since(edits: str) -> None:
+    """They end after 10 minutes. At the rate of the little that is left after 11 they would have ended before anything
+    began."""
+    fleet = Fleet(*nodes("n", 4), budget("a", envelope("main", 30)), secret="x", policy=Policy(lookahead="5m"))
+    change(fleet, "a", max_gpu_hours=5)
+    fleet.start(run("x", 29, owner="org:a"), run("y", 1, owner="org:a"))
+    fleet.later("1m")
+    if "GPUs" in edits:
+        change(fleet, "a", concurrency=29)
+    fleet.until(at("11m"))
+    fleet.succeed("lab/x")
+    fleet.later("1m")
+    if "hours" in edits:
+        change(fleet, "a", max_gpu_hours=4)
+    fleet.until(at("15m") - 1)
+    assert not resolved(fleet)
+    fleet.until(at("15m"))
+    assert [cut.run for one in resolved(fleet) for cut in one.cuts] == ["lab/y"]
+    fleet.audit(settled=False)
+
+
 def test_lent_hours_that_have_run_out_are_not_put_off_by_lending_less() -> None:
     fleet = Fleet(*nodes("n", 4), budget("b", envelope("main", 30)), secret="x", policy=Policy(lookahead="5m"))
     lend(fleet, 5)

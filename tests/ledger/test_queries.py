@@ -121,7 +121,8 @@ def test_a_lease_is_read_back_whole_with_how_it_ended(busy: Ledger) -> None:
 
 
 def test_every_field_of_a_lease_is_kept(path: Path, ledger: Ledger) -> None:
-    whole = lease("a", start=5, until=9, attempt=3, group=4, gpus=(7, 1), role="Borrowed", funding="shared")
+    whole = lease("a", start=5, until=9, attempt=3, group=4, gpus=(7, 1), role="Borrowed", funding="shared",
+                  since=2)  # fmt: skip
     record(ledger, (5, [Opened(lease=whole)]))
     assert [row.lease for row in ledger.leases()] == [whole]
     db = sqlite3.connect(path)

@@ -150,8 +150,8 @@ MUTANTS = (
         kind="boundary",
         bug="A limit that was lowered is resolved after twice the grace that was announced.",
         file="engine/money.py",
-        old="grace = one.lowered + parse_duration(policy.budget_grace)",
-        new="grace = one.lowered + 2 * parse_duration(policy.budget_grace)",
+        old="grace = one.lowered + parse_duration(state.policy.budget_grace)",
+        new="grace = one.lowered + 2 * parse_duration(state.policy.budget_grace)",
     ),
     Mutant(
         name="coast-cuts",

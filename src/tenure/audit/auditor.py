@@ -100,7 +100,9 @@ class Auditor:
         found += self._limits.advance(since=since, to=self._at, reliefs=self._reliefs(entry))
         self._books.fact = self._books.entry = self._books.fact + 1
         touched = Touched(at=self._at, handed=handed(self._books, entry.facts))
-        touched.leaving = {one.key: self._books.leases[one.key].ending for one in touched.handed.values()}
+        handed_on = {one.key: self._books.leases[one.key] for one in touched.handed.values()}
+        touched.leaving = {key: one.ending for key, one in handed_on.items()}
+        touched.extra = {key: one.fact for key, one in handed_on.items() if one.extra}
         for fact in entry.facts:
             found += self._taker.take(fact, touched)
         found += self._after(touched)

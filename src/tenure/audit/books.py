@@ -48,7 +48,7 @@ class Holding:
     asked: int = 0
     """The number of the entry that decided the stop."""
     fact: int = 0
-    """The number of the fact that opened it."""
+    """The number of the fact that opened it, or the first of those that it goes on from, if that was ``extra``."""
     extra: bool = False
     """Its run was at work already: a step, or spares that were topped up."""
     rooms: tuple[int, int] = (0, 0)
@@ -275,12 +275,13 @@ class Books:
 
     # --- leases ---------------------------------------------------------------------------------------------
 
-    def open(self, lease: Lease, *, at: Instant, extra: bool = False) -> None:
+    def open(self, lease: Lease, *, at: Instant, extra: bool = False, fact: int | None = None) -> None:
         node = self.node(lease.node)
         place = place_of(node, self.policy) if node else NOWHERE
         run = self.run(lease.run_key)
         rooms = (capacity_of(node, self.policy) if node else 0, self.concurrency(lease.budget, lease.envelope))
-        holding = self.leases[lease.key] = Holding(lease, place, at, fact=self.fact, extra=extra, rooms=rooms)
+        opened = self.fact if fact is None else fact
+        holding = self.leases[lease.key] = Holding(lease, place, at, fact=opened, extra=extra, rooms=rooms)
         run.leases[lease.key] = holding
         run.groups.setdefault(lease.attempt, set()).add(lease.group)
         run.borrowed += _borrowed(lease)

@@ -305,7 +305,8 @@ class CutWatch:
         elastic = run.spec.malleable if run else None
         if elastic is None:
             return False
-        near = sum(len(one.lease.gpus) for one in self._in_scope(subject, draw, had))
+        groups = {one.lease.group for one in self._in_scope(subject, draw, had)}  # it gives up whole ones
+        near = sum(len(one.lease.gpus) for one in had if one.lease.group in groups)
         return near <= sum(len(one.lease.gpus) for one in had) - elastic.min_total_gpus
 
     def _token(self, subject: str, token: Token, held: list[Lease], *, at: Instant) -> Iterator[Violation]:

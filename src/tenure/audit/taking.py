@@ -60,6 +60,8 @@ class Touched:
     """Leases that the entry closes so that others go on in their place."""
     leaving: dict[str, str] = field(default_factory=dict)
     """Of those, the ones that were asked to end before: why."""
+    extra: dict[str, int] = field(default_factory=dict)
+    """And those that their runs had taken on when they were at work: the number of the fact by which."""
     edited: set[str] = field(default_factory=set)
     """Runs that were put."""
     acts: Acts = field(default_factory=Acts)
@@ -196,8 +198,9 @@ class Taker:
         if lease.key in self._books.leases or lease.key in self._books.closed:
             return found
         at_work = self._books.run(lease.run_key).life.phase in AT_WORK  # a run may be requeued and start in one entry
-        extra = lease.reason == "Grow" or (lease.reason == "Start" and at_work)
-        self._books.open(lease, at=touched.at, extra=extra)
+        taken_on = max((touched.extra[one.key] for one in before if one.key in touched.extra), default=None)
+        extra = lease.reason == "Grow" or (lease.reason == "Start" and at_work) or taken_on is not None
+        self._books.open(lease, at=touched.at, extra=extra, fact=taken_on)
         if lease.reason == "Start" and not extra:
             self._waiting.starts(lease.run_key)
         touched.acts.open(lease, leaving={touched.leaving.get(one.key, "") for one in before})

@@ -15,7 +15,6 @@ lets that owner's waiting runs start on it.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 
@@ -25,14 +24,14 @@ from tenure.engine.bind import Who, bind
 from tenure.engine.demand import Demand
 from tenure.engine.forecast import Search, Start, safe_plan, slice_of, world_at
 from tenure.engine.future import Future
-from tenure.engine.horizon import Claim
+from tenure.engine.later import Later
 from tenure.engine.life import move, start
 from tenure.engine.news import EVERYBODY, QueueKey, is_late
 from tenure.engine.plan import Plan, find_plan
 from tenure.engine.reasons import is_money
 from tenure.engine.rows import is_held
 from tenure.engine.standing import Fleetwide
-from tenure.engine.state import Rank, RunRow, State
+from tenure.engine.state import Rank, RunRow
 from tenure.engine.turn import Turn
 from tenure.facts import Decided, Reason, Reservation, Slice, Verdict
 from tenure.units import FOREVER, Instant, parse_duration
@@ -79,7 +78,7 @@ class _Pass:
         """All who are promised a start behind that are planned anew, if it concerns them, and all who are not."""
         self.chosen: set[str] = set()
         """And these, in any case; all others stay as they are."""
-        self._later = _Later(turn.state, list)
+        self._later = Later(turn.state, list)
         self._fleetwide = Fleetwide(turn.state, flavor, self._later)
         self._before: dict[str, tuple[QueueKey, Rank, Slice | None]] = {}
         """Of runs that were looked at: what they were promised before."""
@@ -126,7 +125,7 @@ class _Pass:
         """
         self.behind, self.chosen = behind, {row.key for row in rows}
         for _ in range(SWEEPS_MAX):
-            self._later = _Later(self.state, self._swept)
+            self._later = Later(self.state, self._swept)
             self._fleetwide = Fleetwide(self.state, self.flavor, self._later)
             self._before = {}
             for row in self._woken():
@@ -487,98 +486,6 @@ class _Pass:
 
     def _ends_at(self, row: RunRow, start: Instant) -> None:
         self.cursor[row.demand] = (self.state.rank(row), start)
-
-
-class _Later:
-    """The claims of runs that are yet to be considered: of those, a run is planned only on the earlier promises.
-
-    What is being started (Active) is held against everybody.
-    """
-
-    def __init__(self, state: State, rows: Callable[[], list[RunRow]]) -> None:
-        """``rows``: all whose plans may change; asked for when the first of them is planned."""
-        self._state, self._all = state, rows
-        self._rows: list[tuple[Rank, str]] = []
-        self._laid = 0
-        self._known: set[str] | None = None
-        self._taken: dict[str, tuple[Reservation, Claim]] = {}
-        """What was taken back, and for which reservation."""
-
-    def promised(self) -> list[tuple[Rank, str]]:
-        """Whose claims are laid, and are behind one another."""
-        if self._known is None:
-            state = self._state
-            ranks = sorted((state.rank(row), row.key) for row in self._all() if row.key in state.horizon.claims)
-            self._rows = [one for one in ranks if not is_held(state.reservations[one[1]], state.draws)]
-            self._known = {key for _, key in self._rows}
-            self._laid = len(self._rows)
-        return self._rows
-
-    def plan(self, row: RunRow) -> None:
-        """Take back what this run was promised, and what others were promised later."""
-        rank, horizon = self._state.rank(row), self._state.horizon
-        self.promised()
-        horizon.retract(row.key)
-        while self._laid and self._rows[self._laid - 1][0] > rank:
-            self._laid -= 1
-            self._take_back(self._rows[self._laid][1])
-        self.reach(row)
-
-    def is_last(self, row: RunRow) -> bool:
-        """Whether nothing stands of what this run was promised, or others later; as long as nothing was taken back it
-        does."""
-        if self._known is None:
-            return False
-        return not self._laid or self._rows[self._laid - 1][0] < self._state.rank(row)
-
-    def _take_back(self, key: str) -> None:
-        one = self._state.reservations.get(key)
-        if one is not None and is_held(one, self._state.draws):
-            return  # it came to be started in this very pass
-        claim = self._state.horizon.retract(key)
-        if one is not None and claim is not None:
-            self._taken[key] = one, claim
-
-    def reach(self, row: RunRow) -> None:
-        """Let stand what others were promised before this run."""
-        rank = self._state.rank(row)
-        while self._laid < len(self._rows) and self._rows[self._laid][0] < rank:
-            self._claim(self._rows[self._laid][1])
-            self._laid += 1
-
-    def planned(self, row: RunRow) -> None:
-        """The run was considered: what it is promised now counts for those who were promised later."""
-        if self._laid < len(self._rows) and self._rows[self._laid][1] == row.key:
-            self._laid += 1
-        elif row.key in self._state.horizon.claims and self._is_new(row):
-            one = (self._state.rank(row), row.key)
-            place = bisect_left(self._rows, one)  # the last, unless it was being started: then it has its old rank
-            self._rows.insert(place, one)
-            if self._known is not None:
-                self._known.add(row.key)
-            if place <= self._laid:
-                self._laid += 1
-            else:
-                self._state.horizon.retract(row.key)
-
-    def _is_new(self, row: RunRow) -> bool:
-        new = self._known is None or row.key not in self._known
-        return new and not is_held(self._state.reservations[row.key], self._state.draws)
-
-    def lay(self) -> None:
-        """Let all promises stand again."""
-        for _, key in self._rows[self._laid :]:
-            self._claim(key)
-        self._laid = len(self._rows)
-        self._all = list  # nobody asks any more; and whoever would have answered is not held on to
-
-    def _claim(self, key: str) -> None:
-        one, state = self._state.reservations.get(key), self._state
-        known, claim = self._taken.pop(key, (None, None))
-        if one is not None and one is known and claim is not None:
-            state.horizon.lay(key, claim.flavor, claim.plan, claim.period, cuts=claim.cuts)
-        elif one is not None:
-            state.claim(one)
 
 
 def _due(one: Reservation, now: Instant) -> bool:

@@ -24,8 +24,8 @@ Limit = tuple[str, str, str]
 """(budget, "envelope", "lending" or "cap", its name)"""
 LENDING = "/lending"
 """What the name of an envelope ends with where its loans are meant."""
-Crossing = Literal["gpus", "hours"]
-"""Which limit was crossed."""
+Crossing = Literal["gpus", "hours", "time"]
+"""Which limit was crossed; ``time``: its hours or its window, and by nothing but the passing of time."""
 
 
 class Bounds(NamedTuple):
@@ -350,6 +350,9 @@ class Books:
         if one is not None and fact.mark != "custodian":
             self.announced.add(one.loans.limit if isinstance(one, Fund) and fact.mark == "lending" else one.limit)
         if one is not None and fact.mark == "exhausted":
+            ran_out = self.ran_out(one, at=at)
+            if ran_out is not None:
+                self.crossed[one.limit, "time"] = ran_out
             since = max(fund.since for fund in one.funds)
             self.crossed.setdefault((one.limit, "hours"), min(at, max(one.exhausts(), since)))
         return one if isinstance(one, Fund) else None
@@ -381,31 +384,47 @@ class Books:
         keys = dict.fromkeys((name, envelope.name) for budget in both for envelope in budget.spec.envelopes)
         funds = [self.funds[key] for key in keys if key in self.funds]
         limits = (*funds, *(fund.loans for fund in funds), *self.caps.get(name, ()))
-        return {(type(one), one.key): (one.short(at) > 0, one.bounds, _ran_out(one, at=at)) for one in limits}
+        return {(type(one), one.key): (one.short(at) > 0, one.bounds, self.ran_out(one, at=at)) for one in limits}
+
+    def ran_out(self, one: AnyLimit, *, at: Instant) -> Instant | None:
+        """Since when it is spent by the passing of time, if it is. What is known is kept: at another rate the hours
+        would seem to have been spent at another instant."""
+        if isinstance(one, Loans):
+            return at if one.short(at) and one.lowered is None else None
+        known = self.crossed.get((one.limit, "time"))
+        if known is not None:
+            return known
+        hours = FOREVER if (one.limit, "hours") in self.crossed else one.exhausts()
+        window = one.bounds.end if one.lowered is None or one.bounds.end > one.lowered else FOREVER
+        return min(hours, window) if min(hours, window) <= at else None
 
     def _note_lowered(self, limits: Iterable[Fund | Cap], before: _Standing, *, at: Instant) -> None:
         """What is short now and was not, or has less of what it lacks than it had, was lowered by this edit. What had
-        run out is due already, and no edit puts that off."""
+        run out is due already, and no edit puts that off that leaves it so."""
         for one in limits:
             if isinstance(one, Fund):
                 self._note_less_lent(one.loans, before, at=at)
-            was_short, bounds, ran_out = before.get((type(one), one.key), (False, None, False))
+            was_short, bounds, ran_out = before.get((type(one), one.key), (False, None, None))
             if isinstance(one, Cap) and bounds is not None and bounds.hours != one.hours:
                 one.warned.clear()  # as with envelopes: another limit is other news
             self._note_crossing(one, bounds, at=at)
-            if not one.short(at) or (ran_out and _is_spent(one, at=at)):
+            self.crossed.pop((one.limit, "time"), None)
+            still_out = ran_out is not None and one.short(at) > 0 and one.allowed(at) == 0
+            if ran_out is not None and still_out:
+                self.crossed[one.limit, "time"] = ran_out
+            if not one.short(at):
                 one.lowered = None
-            elif not was_short or bounds is None or one.lowered is None or _exceeded(one, at=at).below(bounds):
+            elif not was_short or bounds is None or _exceeded(one, at=at, ran_out=still_out).below(bounds):
                 one.lowered = at
                 one.warned -= {"lowered", "custodian"}
             self._keep_lowered(one)
 
     def _note_less_lent(self, one: Loans, before: _Standing, *, at: Instant) -> None:
-        was_short, bounds, ran_out = before.get((Loans, one.key), (False, None, False))
+        was_short, bounds, ran_out = before.get((Loans, one.key), (False, None, None))
         if bounds is not None and bounds.hours != one.hours:
             said = {mark for mark in one.fund.warned if mark == "lending" or mark.startswith(LENT)}
             one.fund.warned -= said  # another limit is other news
-        if not one.short(at) or ran_out:
+        if not one.short(at) or ran_out is not None:
             one.lowered = None
         elif not was_short or bounds is None or one.bounds.below(bounds):
             one.lowered = at
@@ -497,22 +516,13 @@ class Books:
         fund.start, fund.end = window
 
 
-_Standing = dict[tuple[type[AnyLimit], FundKey], tuple[bool, Bounds, bool]]
+_Standing = dict[tuple[type[AnyLimit], FundKey], tuple[bool, Bounds, Instant | None]]
 
 
-def _is_spent(one: AnyLimit, *, at: Instant) -> bool:
-    return min(one.exhausts(), one.bounds.end) <= at
-
-
-def _ran_out(one: AnyLimit, *, at: Instant) -> bool:
-    """Whether it is spent, and by the passing of time: no edit made it so."""
-    return _is_spent(one, at=at) and (one.lowered is None or min(one.exhausts(), one.bounds.end) > one.lowered)
-
-
-def _exceeded(one: Fund | Cap, *, at: Instant) -> Bounds:
-    """The bounds of what is short, less those that it keeps."""
+def _exceeded(one: Fund | Cap, *, at: Instant, ran_out: bool) -> Bounds:
+    """The bounds of what is short, less those that it keeps, and those of what had run out anyway."""
     gpus, hours, end = one.bounds
-    spent = one.allowed(at) == 0
+    spent = one.allowed(at) == 0 and not ran_out
     return Bounds(
         gpus=gpus if gpus is not None and one.used > gpus else None,
         hours=hours if spent else None,

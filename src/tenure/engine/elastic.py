@@ -71,7 +71,7 @@ def put_down(state: State, rows: Iterable[RunRow], *, now: Instant) -> None:
         if wants_spares(state, row) or _wants_more(state, row):
             state.agenda.wanting.setdefault(row.demand.flavor, set()).add(row.key)
             last = _last(state, row, now=now)
-            if last == row.life.grown or (row.life.until or 0) > last:
+            if last == row.life.grown or (row.until or 0) > last:
                 wake = last + _interval(state)
         state.agenda.wake(wake, "grow", row.key)
 
@@ -131,7 +131,7 @@ def left_to_pay(turn: Turn, row: RunRow) -> Micros | None:
 
 def ended_since(turn: Turn, row: RunRow) -> bool:
     """Whether the end that the run declared has come since the last whole interval."""
-    return _last(turn.state, row, now=turn.now) < (row.life.until or 0) <= turn.now
+    return _last(turn.state, row, now=turn.now) < (row.until or 0) <= turn.now
 
 
 def _last(state: State, row: RunRow, *, now: Instant) -> Instant:

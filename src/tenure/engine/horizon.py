@@ -236,13 +236,23 @@ class Horizon:
                 self._spare(held.lease, -1)
 
     @contextmanager
-    def given_back(self, lease: str) -> Iterator[None]:
-        """The same future, as if nobody paid for a lease that was taken out of the books."""
-        self._pay_until(self._held[lease], 0)
+    def paid_by(self, lease: str, *others: Lease) -> Iterator[None]:
+        """The same future, as if nobody paid for a lease that was taken out of the books; or others, from now until it
+        ends, in its stead."""
+        held = self._held[lease]
+        self._pay_until(held, 0)
+        self._pay_instead(held, others, -1)
         try:
             yield
         finally:
-            self._pay_until(self._held[lease], 0, sign=-1)
+            self._pay_instead(held, others, 1)
+            self._pay_until(held, 0, sign=-1)
+
+    def _pay_instead(self, held: _Held, others: Iterable[Lease], sign: int) -> None:
+        for other in others:
+            self._pay(other, 0, sign)
+            if held.end is not None:
+                self._pay(other, held.end, -sign)
 
     def _spare(self, lease: Lease, sign: int) -> None:
         money = self._money(lease.budget, lease.envelope)

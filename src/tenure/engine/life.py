@@ -241,7 +241,7 @@ def _make_active(turn: Turn, row: RunRow, lease: Lease, freed: tuple[int, ...]) 
 
 def again(row: RunRow, lease: Lease, **changes: Any) -> Lease:
     """A lease that goes on as another: the next of its group on its node."""
-    moved: Lease = msgspec.structs.replace(lease, **changes)
+    moved: Lease = msgspec.structs.replace(lease, since=lease.taken, **changes)
     serial = row.counters.serials.get((moved.group, moved.node), 0)
     return msgspec.structs.replace(moved, name=lease_name(row.name, moved.attempt, moved.group, moved.node, serial))
 

@@ -86,7 +86,9 @@ def _announce_due(turn: Turn, fund: Fund) -> None:
     for one in fund.limits:
         if isinstance(one, Loans):
             continue  # to lend less ends nothing
-        if one.lowered is not None and one.short(turn.now) and "lowered" not in one.warned:
+        if one.lowered is None or "lowered" in one.warned or (one.limit, "time") in turn.state.books.crossed:
+            continue
+        if one.short(turn.now):
             _announce_lowered(turn, one)
 
 
@@ -95,7 +97,7 @@ def _announce_lowered(turn: Turn, one: Fund | Cap) -> None:
     data: dict[str, int | str] = {"envelope": one.label, "used": one.used, "limit": one.allowed(turn.now)}
     code = "OverBudget"
     if turn.state.policy.on_budget_shortage == "Resolve":
-        code, data["at"] = "Lowered", format_time(due(one, turn.state.policy))
+        code, data["at"] = "Lowered", format_time(due(turn.state, one))
     turn.note("BudgetNotice", f"Budget/{one.key[0]}", Reason(code=code, data=data))
 
 
@@ -108,21 +110,24 @@ def warn(turn: Turn, one: AnyLimit, mark: str) -> None:
         turn.emit(Warned(budget=budget, envelope=name, mark=mark, used=one.funds[0].total.used(turn.now)))
 
 
-def due(one: AnyLimit, policy: Policy) -> Instant:
+def due(state: State, one: AnyLimit) -> Instant:
     """From when on a shortage is to be resolved: at once, unless an edit brought it about, and time has not since."""
     if one.lowered is None:
         return 0
     if isinstance(one, Loans):
         return FOREVER
-    runs_out = min(one.exhausts(), one.end) if isinstance(one, Fund) else one.exhausts()
-    grace = one.lowered + parse_duration(policy.budget_grace)
+    grace = one.lowered + parse_duration(state.policy.budget_grace)
+    ran_out = state.books.crossed.get((one.limit, "time"))
+    if ran_out is not None:
+        return min(grace, ran_out)
+    runs_out = min(one.exhausts(), one.bounds.end)
     return min(grace, runs_out) if runs_out > one.lowered else grace
 
 
 def _due(state: State, fund: Fund, now: Instant) -> Iterator[Instant]:
     """Put what is short and due on the agenda, and no timer for what is not short; yields when the rest will be due."""
     for one in fund.limits:
-        at = due(one, state.policy)
+        at = due(state, one)
         if one.short(now) and at > now:
             yield at
         elif one.short(now):

@@ -26,7 +26,7 @@ from tenure.engine.future import Ahead
 from tenure.engine.life import again
 from tenure.engine.money import due, warn
 from tenure.engine.resolver import carry_out, freeze, record
-from tenure.engine.state import RunRow, State
+from tenure.engine.state import State
 from tenure.engine.topology import matches
 from tenure.engine.turn import Turn
 from tenure.facts import Closed, Cut, Froze, Lease, Opened, Reason, Segment
@@ -122,7 +122,7 @@ def _find(state: State, limit: Limit) -> AnyLimit | None:
 
 
 def _is_due(state: State, one: AnyLimit, *, now: Instant) -> bool:
-    return state.policy.on_budget_shortage == "Resolve" and one.short(now) > 0 and due(one, state.policy) <= now
+    return state.policy.on_budget_shortage == "Resolve" and one.short(now) > 0 and due(state, one) <= now
 
 
 def _scope(state: State, one: AnyLimit) -> Scope:
@@ -242,14 +242,15 @@ class Handing:
     again."""
 
     def __init__(self, state: State, one: AnyLimit, *, now: Instant) -> None:
+        state.look_ahead(now)  # before anything is laid out: what time brings is not to be mistaken for what is tried
         self._state, self._now = state, now
         self._barred = {fund.key for fund in one.funds}
-        self._refused: set[tuple[str, str, str, bool]] = set()
+        self._refused: set[tuple[str, str, str, Instant | None]] = set()
 
     def others(self, lease: Lease, wanted: int, *, borrowed: int = 0) -> list[Segment]:
         """Who else pays for so many GPUs of a lease, or for some of them. ``borrowed``: what its run would have
         borrowed besides, if this is only a question."""
-        alike = (lease.run_key, lease.node, lease.funding, lease.reason == "Grow")
+        alike = (lease.run_key, lease.node, lease.funding, self._passed(lease))
         if wanted <= 0 or alike in self._refused:
             return []
         segments = self._ask(lease, min(wanted, len(lease.gpus)), borrowed)
@@ -278,34 +279,37 @@ class Handing:
         kept = len(lease.gpus) - gpus if lease.funding == "borrowed" else 0
         state.books.close(lease, end=now)
         try:
-            with self._promised_before(row, lease, able, left) as ahead:
+            with self._promised_before(lease, able, left) as ahead:
                 purse = Purse(demand, now=now, lookahead=state.world.lookahead, borrowed=borrowed + kept, ahead=ahead)
                 return purse.pay(able, gpus)[0]
         finally:
             state.books.reopen(lease, at=now)
 
+    def _passed(self, lease: Lease) -> Instant | None:
+        """When a run took this on past others, or once it was at work (it grew, or got spares anew); None if it did
+        not."""
+        life = self._state.runs[lease.run_key].life
+        is_extra = life.started is not None and lease.taken > life.started
+        return lease.taken if life.backfilled or is_extra else None
+
     @contextmanager
-    def _promised_before(
-        self, row: RunRow, lease: Lease, able: list[Candidate], left: Micros | None
-    ) -> Iterator[Ahead | None]:  # fmt: skip
-        """What others were promised of this money before a run was let past them, or grew: that is not for it to take.
-        None if it passed nobody; what was promised since is not in its way."""
-        state, now = self._state, self._now
-        came = lease.start if lease.reason == "Grow" else row.life.started or 0
-        if not (row.life.backfilled or lease.reason == "Grow") or not state.horizon.claims:
+    def _promised_before(self, lease: Lease, able: list[Candidate], left: Micros | None) -> Iterator[Ahead | None]:
+        """What others were promised of this money before a run was let past them, or took on more: that is not for it
+        to take. None if it passed nobody; what was promised since is not in its way."""
+        state, horizon, now, passed = self._state, self._state.horizon, self._now, self._passed(lease)
+        if passed is None or not horizon.claims:
             yield None
             return
-        horizon = state.look_ahead(now)
         funds = {
             fund.key for one in able for fund in (one.fund, *(mate for cap in one.fund.caps for mate in cap.funds))
         }
         since = [
             key
             for key, claim in horizon.claims.items()
-            if state.reservations[key].made > came
+            if state.reservations[key].made > passed
             and not funds.isdisjoint((one.budget, one.envelope) for one in claim.plan.segments)
         ]
-        with horizon.set_aside(since), horizon.given_back(lease.key):
+        with horizon.set_aside(since), horizon.paid_by(lease.key):
             yield Ahead(horizon, now=now, at=now, length=left)
 
 

@@ -52,7 +52,7 @@ def lose_nodes(turn: Turn, nodes: Iterable[str], *, removed: bool = False) -> No
         turn.emit(Removed(kind="Node", name=node))
     lost = {row.key: _clear(turn, row, dead, leases) for row in rows}
     for row in rows:
-        _after_loss(turn, row, lost[row.key], dead)
+        _after_loss(turn, row, lost[row.key], dead, [lease for lease in leases if lease.run_key == row.key])
 
 
 def _clear(turn: Turn, row: RunRow, dead: dict[str, Site | None], leases: list[Lease]) -> list[Pod]:
@@ -65,23 +65,26 @@ def _clear(turn: Turn, row: RunRow, dead: dict[str, Site | None], leases: list[L
     return wanted
 
 
-def _after_loss(turn: Turn, row: RunRow, lost: list[Pod], dead: dict[str, Site | None]) -> None:
+def _after_loss(
+    turn: Turn, row: RunRow, lost: list[Pod], dead: dict[str, Site | None], had: list[Lease]
+) -> None:  # fmt: skip
     node = lost[0].node if lost else ""
     if row.life.phase == "Stopping":
         finish_if_over(turn, row)
     elif row.life.phase == "Running" and not lost:
         progress(turn, row)  # what was leaving is gone
     elif row.life.phase == "Running":
-        _replace(turn, row, lost, dead)
+        _replace(turn, row, lost, dead, had)
     elif lost:
         reason = Reason(code="NodeFailure", data={"node": node})
         end(turn, row, "Fail", "Retry", reason, failures=row.life.failures + 1)
 
 
-def _replace(turn: Turn, row: RunRow, lost: list[Pod], dead: dict[str, Site | None]) -> None:
+def _replace(turn: Turn, row: RunRow, lost: list[Pod], dead: dict[str, Site | None], had: list[Lease]) -> None:
+    """``had``: its leases on the dead nodes."""
     swaps = _assign(turn, row, lost)
     rest = [pod for pod in lost if pod.name not in swaps]
-    missing = {pod.group for pod in rest if not _move_to_free(turn, row, pod, dead[pod.node])}
+    missing = {pod.group for pod in rest if not _move_to_free(turn, row, pod, dead[pod.node], had)}
     gone = given_up(turn.state, row, missing) if missing else set()
     if gone is None:
         requeue(turn, row, Reason(code="NodeFailure", data={"node": lost[0].node}))
@@ -191,7 +194,7 @@ def _place_again(turn: Turn, row: RunRow, pod: Pod, node: str, ordinals: tuple[i
 # --- (b) free GPUs of the domain ------------------------------------------------------------------------------------
 
 
-def _move_to_free(turn: Turn, row: RunRow, pod: Pod, was: Site | None) -> bool:
+def _move_to_free(turn: Turn, row: RunRow, pod: Pod, was: Site | None, had: list[Lease]) -> bool:
     """Place a lost pod on free GPUs of its group's domain: that of what is left of the group, or of the dead node; but
     a run that must not spread stays where the rest of it is."""
     site = _site(turn, row, pod.group) or (None if row.demand.spread else _site(turn, row)) or was
@@ -204,8 +207,9 @@ def _move_to_free(turn: Turn, row: RunRow, pod: Pod, was: Site | None) -> bool:
         return False
     bound = bind(plan.parts, who(row), turn.state.topology, now=turn.now, until=row.life.until, pod=need,
                  counters=row.counters, reason="Swap", group=pod.group)  # fmt: skip
+    since = min((lease.taken for lease in had if lease.node == pod.node and lease.group == pod.group), default=None)
     for lease in bound.leases:
-        turn.emit(Opened(lease=lease))
+        turn.emit(Opened(lease=msgspec.structs.replace(lease, since=since)))
     _place_again(turn, row, pod, bound.pods[0].node, bound.pods[0].gpus)
     return True
 

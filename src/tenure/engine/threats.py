@@ -10,6 +10,7 @@ whoever shows a run or a budget asks, and pays for it only when something is ann
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from fractions import Fraction
 
 import msgspec
@@ -63,7 +64,7 @@ def _threat(state: State, one: AnyLimit, now: Instant) -> Threat | None:
     leases = newest_first(state, one)
     ends = {lease.key: _end(state, lease, now) for lease in leases}
     runs_out = _runs_out(one, leases, ends, now)
-    at = max(now, due(one, state.policy)) if one.short(now) else runs_out
+    at = max(now, due(state, one)) if one.short(now) else runs_out
     if at - grace > now:
         return None
     staying = [lease for lease in leases if ends[lease.key] > at]
@@ -108,10 +109,11 @@ def _runs_out(one: AnyLimit, leases: list[Lease], ends: dict[str, Instant], now:
 def _not_handed_over(
     state: State, one: AnyLimit, leases: list[Lease], wanted: int, now: Instant
 ) -> dict[str, int]:  # fmt: skip
-    """By lease, the GPUs that nobody else would pay for: tried on the books, and taken back."""
+    """By lease, the GPUs that nobody else would pay for: tried on the books and on the future, and taken back."""
     left = {lease.key: len(lease.gpus) for lease in leases}
     handing, borrowed = Handing(state, one, now=now), dict[str, int]()
     tried: list[tuple[Lease, list[Lease]]] = []
+    ahead = ExitStack()
     for lease in leases:
         segments = handing.others(lease, wanted, borrowed=borrowed.get(lease.run_key, 0))
         if not segments:
@@ -132,7 +134,9 @@ def _not_handed_over(
         state.books.close(lease, end=now)
         for part in parts:
             state.books.open(part)
+        ahead.enter_context(state.horizon.paid_by(lease.key, *parts))
         tried.append((lease, parts))
+    ahead.close()
     for lease, parts in reversed(tried):
         for part in parts:
             state.books.close(part, end=now)

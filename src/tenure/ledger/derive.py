@@ -50,7 +50,10 @@ TABLES = {
 }
 """The derived tables and their keys."""
 
-_OPEN = "INSERT INTO leases VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,NULL,NULL,?,?,?,?,?,?,NULL)"
+_OPEN = """INSERT INTO leases (namespace, name, run, uid, owner, attempt, grp, domain, node, ordinals, gpus, role,
+                               start, until, budget, envelope, payer, funding, reason, seq)
+           VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"""
+_SINCE = "UPDATE leases SET since = ? WHERE namespace = ? AND name = ?"
 _CLOSE = """UPDATE leases SET end = ?, closure = ?, closed_by = ?
             WHERE namespace = ? AND name = ? AND end IS NULL"""
 _OWN = """INSERT INTO owners SELECT :object, :seq, :owner
@@ -124,6 +127,8 @@ def _open(db: sqlite3.Connection, lease: Lease, *, seq: int) -> None:
         db.execute(_OPEN, row)
     except sqlite3.IntegrityError as error:
         raise ValueError(f"entry {seq} opens lease {lease.key} a second time") from error
+    if lease.since is not None:
+        db.execute(_SINCE, (lease.since, lease.namespace, lease.name))
 
 
 def _close(db: sqlite3.Connection, fact: Closed, *, seq: int) -> None:

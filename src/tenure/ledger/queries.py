@@ -35,7 +35,7 @@ _KEYS: dict[str, str] = {
 }
 _LEASE = (
     "namespace, name, run, uid, owner, attempt, grp, domain, node, ordinals, role, start, until, "
-    "budget, envelope, payer, funding, reason, end, closure, seq, closed_by"
+    "budget, envelope, payer, funding, reason, end, closure, seq, closed_by, since"
 )
 _ordinals = msgspec.json.Decoder(tuple[int, ...])
 
@@ -212,13 +212,13 @@ def _sponsored(by: str) -> list[str]:
 def _row(row: tuple[Any, ...]) -> LeaseRow:
     """Build the record from the columns, checking types: a damaged page must not pass as an answer."""
     (namespace, name, run, uid, owner, attempt, group, domain, node, ordinals, role, start, until,
-     budget, envelope, payer, funding, reason, end, closure, seq, closed_by) = row  # fmt: skip
+     budget, envelope, payer, funding, reason, end, closure, seq, closed_by, since) = row  # fmt: skip
     gpus = _ordinals.decode(msgspec.convert(ordinals, str))
     lease = {
         "namespace": namespace, "name": name, "run": run, "uid": uid, "owner": owner, "attempt": attempt,
         "group": group, "domain": domain, "node": node, "gpus": gpus, "role": role,
         "start": start, "until": until, "budget": budget, "envelope": envelope, "payer": payer,
-        "funding": funding, "reason": reason,
+        "funding": funding, "reason": reason, "since": since,
     }  # fmt: skip
     whole = {"lease": lease, "end": end, "closure": closure, "seq": seq, "closed_by": closed_by}
     return msgspec.convert(whole, LeaseRow)

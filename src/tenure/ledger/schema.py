@@ -36,6 +36,7 @@ STEPS: tuple[Step, ...] = (
     Step(file="schema.sql"),
     Step(file="schema_2.sql", rebuild=True),  # owners, and the outbox of the notifier
     Step(file="schema_3.sql", rebuild=True),  # runs, reservations and resolutions
+    Step(file="schema_4.sql"),  # since when, of leases that go on where others have ended
 )
 
 

@@ -1,0 +1,2 @@
+-- Version 4 of a Tenure ledger: since when a run has had what a lease goes on with. Leases of before had nothing to say.
+ALTER TABLE leases ADD COLUMN since INTEGER;
