@@ -90,7 +90,8 @@ class Watch:
             return False
         since = parse_time(found[1])
         grace = parse_duration(self.auditor._books.policy.budget_grace) + MINUTE
-        return any(due <= since + grace and since <= until for due, until in self._away)
+        late = max(one.at, since + grace)  # of two policies, that which was in force then
+        return any(due <= late and since <= until for due, until in self._away)
 
 
 def finish(world: EmbeddedWorld) -> list[str]:

@@ -1,11 +1,13 @@
 """I12, the half that no ledger shows: when everything is over, whoever still waits could not run alone either.
 
 A run that waits is taken to a fleet of its own: the same machines as they are now, the same budgets with what the
-auditor counts as left of their hours, and nobody else. If it starts there, it waits in the real one for nothing.
+auditor counts as left of their hours, less what somebody still holds who can never be told to be gone, and nobody else.
+If it starts there, it waits in the real one for nothing.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 import msgspec
@@ -14,6 +16,7 @@ from tenure.api.budget import Budget, Envelope
 from tenure.engine import Apply, SetPolicy, State, step
 from tenure.units import HOUR, GpuMicros, Instant, parse_time
 
+Held = Counter[tuple[str, str]]
 Charges = Mapping[tuple[str, str, Instant | None, Instant | None], GpuMicros]
 BUSY = ("Starting", "Running", "Stopping")
 
@@ -33,13 +36,17 @@ def left_waiting(state: State, charges: Charges, *, now: Instant) -> list[str]:
     if not waiting:
         return []
     nodes = tuple(row.node for _, row in sorted(state.topology.rows.items()))
-    budgets = tuple(_left(one, charges) for _, one in sorted(state.budgets.items()))
+    held: Held = Counter()
+    for lease in state.leases.values():
+        held[lease.budget, lease.envelope] += len(lease.gpus)
+    budgets = tuple(_left(one, charges, held) for _, one in sorted(state.budgets.items()))
     spaces = tuple(state.namespaces.values())
     out = []
     for key, row in waiting:
         alone = State("alone")
         step(alone, SetPolicy(state.policy), now=now)
-        step(alone, Apply((*spaces, *nodes, *budgets)), now=now)
+        furnished = step(alone, Apply((*spaces, *nodes, *budgets)), now=now)
+        assert not furnished.refused, furnished.refused
         outcome = step(alone, Apply((row.run,)), now=now)
         if key in alone.runs and alone.runs[key].life.phase != "Pending":
             out.append(
@@ -50,16 +57,24 @@ def left_waiting(state: State, charges: Charges, *, now: Instant) -> list[str]:
     return out
 
 
-def _left(budget: Budget, charges: Charges) -> Budget:
-    """The budget with the hours that are left; what lends by the hour is taken to lend nothing."""
-    envelopes = tuple(_rest(budget.metadata.name, one, charges) for one in budget.spec.envelopes)
-    spec = msgspec.structs.replace(budget.spec, envelopes=envelopes)
+def _left(budget: Budget, charges: Charges, held: Held) -> Budget:
+    """The budget with the hours and the GPUs that are left; what lends by the hour is taken to lend nothing."""
+    name = budget.metadata.name
+    envelopes = tuple(_rest(name, one, charges, held[name, one.name]) for one in budget.spec.envelopes)
+    caps = tuple(
+        one if one.max_concurrency is None else msgspec.structs.replace(
+            one, max_concurrency=max(1, one.max_concurrency - sum(held[name, each] for each in one.envelopes)))
+        for one in budget.spec.aggregate_caps
+    )  # fmt: skip
+    spec = msgspec.structs.replace(budget.spec, envelopes=envelopes, aggregate_caps=caps)
     return msgspec.structs.replace(budget, spec=spec)
 
 
-def _rest(budget: str, one: Envelope, charges: Charges) -> Envelope:
-    if one.lending is not None and one.lending.max_gpu_hours is not None:
+def _rest(budget: str, one: Envelope, charges: Charges, held: int) -> Envelope:
+    if held or (one.lending is not None and one.lending.max_gpu_hours is not None):
         one = msgspec.structs.replace(one, lending=None)
+    if held:
+        one = msgspec.structs.replace(one, concurrency=max(1, one.concurrency - held))
     if one.max_gpu_hours is None:
         return one
     start, end = (None if text is None else parse_time(text) for text in (one.start, one.end))

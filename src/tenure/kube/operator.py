@@ -145,6 +145,8 @@ class Operator:
         """Which leases are closed, while it is being read."""
         self._followed: int | None = None
         """The last entry that was followed; None before everything was compared once."""
+        self._at_home = False
+        """Whether a turn was made to its end: what is done once was done then. The first may break off anywhere."""
 
     # -- beginning --
 
@@ -284,11 +286,10 @@ class Operator:
         now = self.now()
         self._take_news()
         self._catch_up()
-        first = self._followed is None
-        if first:
+        if self._followed is None:
             self._compare_all(now)
-            for beacon, root in self._roots:
-                self._handle(Publish(beacon, root))
+        for beacon, root in () if self._at_home else self._roots:
+            self._handle(Publish(beacon, root))
         self._compare_closed(now)
         while True:
             self._decide(now)
@@ -296,8 +297,9 @@ class Operator:
             if self.intake.left or not (followed or self.intake.waiting):
                 break  # what is left waits for what others have asked for meanwhile
         self._show(now)
-        if first:
+        if not self._at_home:
             self._list_closed()
+            self._at_home = True
         self.turned = self.ticks()
 
     def _take_news(self) -> None:
