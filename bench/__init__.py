@@ -5,7 +5,7 @@ things that are measured in turns (A B A B ...) and judges the median of the rat
 the machine for a while slows both. Work counters stand beside the seconds; they do not swing at all.
 
     python -m bench                 everything; exit status 1 if a promise is broken or a number is worse than before
-    python -m bench --quick         the same with 100,000 instead of 1,000,000
+    python -m bench --quick         for looking: 100,000 instead of 1,000,000; no promise is judged
     python -m bench --only history  one of them
     python -m bench --counters      only what is counted, in seconds: part of make test
     python -m bench --list          every promise of the issues, and what measures it

@@ -27,6 +27,8 @@ def main(argv: list[str] | None = None) -> int:
     scale = QUICK if options.quick else _SCALES[options.scale]
     if options.docs and (scale is not FULL or options.counters):
         parser.error("--docs writes the page of the full scale: leave --quick, --scale and --counters away")
+    if options.accept and scale is not FULL and not set(options.accept) <= set(gate.ONE_SIZE):
+        parser.error("--accept takes ranges of the full scale: leave --quick and --scale away")
     if options.widen and not options.accept:
         parser.error("--widen is for --accept: it changes how a range is taken")
     if options.list:
@@ -43,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
         print("\nstopped (SIGINT). What was measured to its end can be accepted: --accept NAME.", file=sys.stderr)
         return 128 + SIGINT
     judged = Gate(results, ranges.load())
-    shown = f"{table(results.rows, judged.of)}\n{judged.summary()}"
+    shown = f"{table(results.rows, judged)}\n{judged.summary()}"
     print(to_json(results) if options.output == "json" else shown)
     whole = results.over(_last(scale))
     if not options.counters and scale is FULL:
@@ -144,8 +146,8 @@ def _parser() -> argparse.ArgumentParser:
         help=f"only this benchmark (may be repeated): {', '.join(BENCHES)}")  # fmt: skip
     add("--list", action="store_true", help="what was promised in which issue, and what measures it")
     add("--counters", action="store_true", help="only what is counted, not timed: seconds, and the same everywhere")
-    add("--quick", action="store_true", help="100,000 where the promise says 1,000,000")
-    add("--scale", choices=list(_SCALES), default="full", help="tiny is for testing the harness itself")
+    add("--quick", action="store_true", help="100,000 where the promise says 1,000,000: for looking, judges none")
+    add("--scale", choices=list(_SCALES), default="full", help="tiny is for testing the harness itself, judges none")
     add("-o", "--output", choices=["table", "json"], default="table", help="what to print")
     add("--accept", action="append", choices=[*BENCHES, "all"], metavar="NAME",
         help="measure nothing; what was measured last of this benchmark (or all) becomes its range")  # fmt: skip

@@ -27,8 +27,9 @@ from msgspec.structs import asdict, replace
 from bench.result import Machine, Row
 
 FILE = Path(__file__).parent / "ranges.json"
-Judged = Literal["inside", "better", "worse", "new", "elsewhere"]
-"""``new``: there is no range. ``elsewhere``: the range is of another sort of machine, and says nothing of this one."""
+Judged = Literal["inside", "better", "worse", "new", "elsewhere", "unjudged"]
+"""``new``: there is no range. ``elsewhere``: the range is of another sort of machine, and says nothing of this one.
+``unjudged``: nothing is expected of it, because it was not measured, or at another scale than that of the promises."""
 
 _STEADY = 0.03
 _ALLOWED = {"x": 0.35, "": 0.10, "%": 0.02}

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import partial
 from itertools import groupby
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 from msgspec import Struct
@@ -41,10 +42,6 @@ class Results(Struct, frozen=True):
     def rows(self) -> list[Row]:
         return [row for one in self.benches.values() for row in one.rows]
 
-    @property
-    def broken(self) -> list[Row]:
-        return [row for row in self.rows if not row.ok]
-
     def over(self, older: Results | None) -> Results:
         """These, and of what was not measured now what was measured before at the same scale."""
         if older is None or older.scale != self.scale:
@@ -73,8 +70,17 @@ def this_machine() -> Machine:
 # --- for people -----------------------------------------------------------------------------------------------------
 
 
-def table(rows: Iterable[Row], judge: Callable[[Row], tuple[str, Judged]] | None = None) -> str:
-    """One line for each row, under the name of its promise; ``judge`` tells a row's range and where it stands in it.
+class Judge(Protocol):
+    """What is expected of rows (``gate.Gate``)."""
+
+    def of(self, row: Row) -> tuple[str, Judged]: ...
+
+    def holds(self, row: Row) -> bool | None: ...
+
+
+def table(rows: Iterable[Row], judge: Judge | None = None) -> str:
+    """One line for each row, under the name of its promise; ``judge`` tells a row's range and where it stands in it,
+    and whether it says anything of the promise.
 
     >>> print(table([Row(bench="commits", what="leases in a second", measured=110.2, goal=10, sense="at least")]))
                                                  goal           measured  of goal  ok
@@ -87,9 +93,10 @@ def table(rows: Iterable[Row], judge: Callable[[Row], tuple[str, Judged]] | None
     for bench, its in groupby(rows, key=lambda row: row.bench):
         lines.append(bench)
         for row in its:
-            verdict = "" if row.goal is None else "yes" if row.ok else "NO"
-            part = "" if row.ratio is None else number(row.ratio)
-            known, stands = judge(row) if judge else ("", "inside")
+            holds = judge.holds(row) if judge else None if row.goal is None else row.ok
+            verdict = {True: "yes", False: "NO", None: ""}[holds]
+            part = "" if row.ratio is None or holds is None else number(row.ratio)
+            known, stands = judge.of(row) if judge else ("", "inside")
             note = f"{known} {_STANDS[stands]}".strip()
             lines.append(
                 f"  {row.what:{wide}} {row.promised:>16} {row.found:>17} {part:>8}  {verdict:<3}  {note}".rstrip()
@@ -103,6 +110,7 @@ _STANDS: dict[Judged, str] = {
     "worse": "WORSE",
     "new": "(no range yet)",
     "elsewhere": "(of another machine)",
+    "unjudged": "",
 }
 
 

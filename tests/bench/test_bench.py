@@ -10,13 +10,15 @@ import msgspec
 import pytest
 
 from bench import __main__ as command
-from bench import admission, history, kube, mix, report
+from bench import admission, history, kube, mix, ranges, report
 from bench.bed import Bed, check
 from bench.counters import counting, growth
 from bench.fleet import key_of, placed, remove
+from bench.gate import Gate
 from bench.load import batch
 from bench.measure import Took, in_turns
 from bench.promises import BENCHES
+from bench.ranges import Ranges
 from bench.report import Measured, Results, from_json, page, table, this_machine, to_json
 from bench.result import FULL, TINY, Row
 from tenure.engine import Apply
@@ -64,6 +66,13 @@ def measured(rows: list[Row]) -> dict[str, Measured]:
     return {"commits": Measured(this_machine(), rows)}
 
 
+def expected(results: Results) -> Ranges:
+    """Ranges in which these results are."""
+    known: Ranges = {}
+    ranges.take(known, "full", [(row, ranges.origin(row, this_machine())) for row in results.rows], widen=False)
+    return known
+
+
 @pytest.mark.parametrize(("row", "ok"), [(KEPT, True), (BROKEN, False), (TOLD, True)])
 def test_a_promise_is_kept_on_its_own_side_of_the_goal(row: Row, ok: bool) -> None:
     assert row.ok is ok
@@ -71,10 +80,13 @@ def test_a_promise_is_kept_on_its_own_side_of_the_goal(row: Row, ok: bool) -> No
 
 @pytest.mark.parametrize(("rows", "status"), [([KEPT, TOLD], 0), ([KEPT, BROKEN], 1)])
 def test_the_command_fails_when_a_promise_is_broken(
-    rows: list[Row], status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    rows: list[Row], status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command, "measure", lambda names, scale: measured(rows))
-    assert command.main(["--scale", "tiny"]) == status
+    monkeypatch.setattr(command, "CACHE", tmp_path)
+    monkeypatch.setattr(command, "RESULTS", tmp_path / "results.json")
+    monkeypatch.setattr(command, "Gate", lambda results, _: Gate(results, expected(results)))
+    assert command.main([]) == status
     shown = capsys.readouterr().out
     assert all(row.what in shown and row.found in shown for row in rows)
     assert ("NO" in shown) == bool(status)

@@ -47,17 +47,17 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def results(*rows: Row, machine: Machine = MACHINE) -> Results:
+def results(*rows: Row, machine: Machine = MACHINE, scale: Scale = FULL) -> Results:
     benches: dict[str, Measured] = {}
     for row in rows:
         benches.setdefault(row.bench, Measured(machine, [])).rows.append(row)
-    return Results(TINY, benches)
+    return Results(scale, benches)
 
 
-def run(monkeypatch: pytest.MonkeyPatch, *rows: Row) -> int:
+def run(monkeypatch: pytest.MonkeyPatch, *rows: Row, words: str = "") -> int:
     """``python -m bench``, which measures this."""
     monkeypatch.setattr(command, "measure", lambda names, scale: results(*rows).benches)
-    return command.main(["--scale", "tiny"])
+    return command.main(words.split())
 
 
 # --- ranges -------------------------------------------------------------------------------------------------------
@@ -84,14 +84,14 @@ def test_a_number_is_judged_by_its_range(row: Row, measured: float, judged: str,
 
 def test_a_range_tells_from_which_commit_machine_and_time_it_was_taken(file: Path) -> None:
     gate.accept(results(TIMED))
-    told = msgspec.json.decode(file.read_bytes())["tiny"]["admission"][TIMED.key]["taken_from"]
+    told = msgspec.json.decode(file.read_bytes())["full"]["admission"][TIMED.key]["taken_from"]
     assert told == [{"measured": 1.5, **msgspec.structs.asdict(MACHINE)}]
 
 
 def test_several_runs_make_a_range_wider_and_are_all_told(file: Path) -> None:
     gate.accept(results(TIMED))
     gate.accept(results(replace(TIMED, measured=2.0), machine=replace(MACHINE, commit="c0ffee2")), widen=True)
-    found = ranges.load()["tiny"]["admission"][TIMED.key]
+    found = ranges.load()["full"]["admission"][TIMED.key]
     assert (found.low, found.high) == (pytest.approx(1.5 / 1.35, rel=1e-3), pytest.approx(2.0 * 1.35, rel=1e-3))
     assert [one.commit for one in found.taken_from] == ["c0ffee1", "c0ffee2"]
 
@@ -161,16 +161,52 @@ def test_a_number_that_is_measured_no_more_fails(file: Path, monkeypatch: pytest
 
 
 def test_a_number_of_the_full_scale_without_a_range_fails(file: Path) -> None:
-    small = results(TIMED)
-    assert Gate(small, ranges.load()).passes
-    whole = Results(FULL, small.benches)
+    assert Gate(results(TIMED, scale=TINY), ranges.load()).passes
+    whole = results(TIMED)
     assert not Gate(whole, ranges.load()).passes
     gate.accept(whole)
     assert Gate(whole, ranges.load()).passes
 
 
+@pytest.mark.parametrize(("words", "said"), [("--scale tiny", "Harness test"), ("--quick", "Quick look")])
+@pytest.mark.parametrize("measured", [1.0, 1.5, 3.0])
+def test_another_scale_than_that_of_the_promises_judges_none_and_offers_no_range(
+    words: str, said: str, measured: float, file: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """16 GPUs broke what was promised of 1,024, and 10,000 held what was promised of 1,000,000."""
+    gate.accept(results(TIMED))
+    assert run(monkeypatch, replace(TIMED, measured=measured), words=words) == 0
+    shown = capsys.readouterr().out
+    assert f"{said}: no promise judged" in shown
+    assert not re.search(r"--accept|promises hold|broken|yes|NO|better|WORSE| to ", shown.replace("Nothing to do", ""))
+
+
+@pytest.mark.parametrize("row", [
+    Row(bench="exact", what="steps with equal figures", measured=99.0, unit="%", goal=100, sense="at least"),
+    Row(bench="evidence", what="only tried: python -m proof damage", measured=0, unit="images", goal=1,
+        sense="at least"),
+])  # fmt: skip
+def test_what_is_wrong_or_did_not_run_fails_at_every_scale(
+    row: Row, file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, TIMED, row, words="--scale tiny") == 1
+    assert f"Broken: {row.bench}." in capsys.readouterr().out.splitlines()[-1]
+
+
+@pytest.mark.parametrize("words", ["", "--scale tiny"])
+def test_where_there_are_only_counts_no_promise_is_said_to_hold(
+    words: str, file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gate.accept(results(STEPS, LINES))
+    assert run(monkeypatch, STEPS, LINES, words=words) == 0
+    assert capsys.readouterr().out.splitlines()[-2:] == ["2 counts are within their ranges.", "Nothing to do."]
+    assert run(monkeypatch, STEPS, replace(LINES, measured=1.0), words=words) == 0
+    assert "of 2 counts 1 are within their ranges, 1 better, 0 worse." in capsys.readouterr().out
+
+
 def test_nothing_is_accepted_that_was_not_measured(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["--scale", "tiny", "--accept", "scan"]) == 1
+    assert command.main(["--accept", "scan"]) == 1
     assert "--only scan" in capsys.readouterr().err
     assert not file.exists()
 
@@ -194,16 +230,18 @@ def test_what_was_measured_is_not_lost_with_who_comes_after(
 ) -> None:
     monkeypatch.setitem(BENCHES, "admission", Measuring(TIMED))
     monkeypatch.setitem(BENCHES, "scan", Measuring(ends=KeyboardInterrupt()))
-    assert command.main(["--scale", "tiny", "--only", "admission", "--only", "scan"]) == 130
+    assert command.main(["--only", "admission", "--only", "scan"]) == 130
     assert "stopped (SIGINT)" in capsys.readouterr().err
-    assert command.main(["--scale", "tiny", "--accept", "admission"]) == 0
-    assert command.main(["--scale", "tiny", "--accept", "scan"]) == 1
+    assert command.main(["--accept", "admission"]) == 0
+    assert command.main(["--accept", "scan"]) == 1
 
 
 @pytest.mark.parametrize(
-    "words", ["--docs --quick", "--docs only --scale tiny", "--docs --counters", "--widen", "--widen --list"]
-)
-def test_the_page_is_of_the_full_scale_and_a_range_is_widened_when_it_is_taken(
+    "words",
+    ["--docs --quick", "--docs only --scale tiny", "--docs --counters", "--accept scan --scale tiny",
+     "--accept all --quick", "--widen", "--widen --list"],
+)  # fmt: skip
+def test_the_page_and_ranges_are_of_the_full_scale_and_a_range_is_widened_when_it_is_taken(
     words: str, file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A tiny run with --docs put its numbers on the page of the promises, which does not tell of scales."""
