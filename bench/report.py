@@ -50,11 +50,18 @@ class Results(Struct, frozen=True):
         return Results(self.scale, {name: both[name] for name in BENCHES if name in both})
 
 
+WRITTEN = (
+    "bench/results.json", "bench/ranges.json", "docs/performance.md", "docs/performance",
+    "proof/mutants/results.json", "docs/develop/proof-mutants.md",
+)  # fmt: skip
+"""What measuring writes itself, and the planted bugs that ``evidence`` runs."""
+
+
 def commit() -> str:
     """What is measured; ``-dirty`` if it is not quite that commit. What measuring itself writes does not count."""
     git = partial(subprocess.run, cwd=ROOT, capture_output=True, text=True, check=False)
     head = git(["git", "rev-parse", "--short", "HEAD"]).stdout.strip()
-    others = [".", ":!bench/results.json", ":!docs/performance.md", ":!docs/performance"]
+    others = [".", *(f":!{path}" for path in WRITTEN)]
     changed = git(["git", "diff", "--quiet", "HEAD", "--", *others]).returncode != 0
     return head + "-dirty" * changed if head else "unknown"
 

@@ -21,6 +21,7 @@ from bench.promises import BENCHES
 from bench.ranges import Ranges
 from bench.report import Measured, Results, from_json, page, table, this_machine, to_json
 from bench.result import FULL, TINY, Row
+from proof.mutants import results as mutants
 from tenure.engine import Apply
 from tools.kube_assets import Unobtainable
 
@@ -110,18 +111,25 @@ def test_the_page_tells_every_row_and_where_it_was_measured() -> None:
 def test_what_measuring_writes_does_not_make_a_commit_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "ROOT", tmp_path)
     assert report.commit() == "unknown"
-    for name in ("bench/results.json", "docs/performance.md", "engine.py"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+    written = [f"{name}/fleet.svg" if name == "docs/performance" else name for name in report.WRITTEN]
+    for name in (*written, "engine.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / name).write_text("before")
     who = ["-c", "user.name=me", "-c", "user.email=me@example.com"]
     for words in (["init", "-q"], ["add", "."], [*who, "commit", "-q", "-m", "one"]):
         subprocess.run(["git", "-C", tmp_path, *words], check=True)
     clean = report.commit()
-    (tmp_path / "bench/results.json").write_text("after")
-    (tmp_path / "docs/performance.md").write_text("after")
+    for name in written:
+        (tmp_path / name).write_text("after")
     assert report.commit() == clean != "unknown"
     (tmp_path / "engine.py").write_text("after")
     assert report.commit() == f"{clean}-dirty"
+
+
+def test_ranges_results_pages_and_planted_bugs_are_what_measuring_writes() -> None:
+    """The planted bugs of ``evidence`` and ``--accept`` made all that was measured after them ``-dirty``."""
+    own = (command.RESULTS, ranges.FILE, command.DOCS, command.DOCS.parent / report.PLOTS)
+    assert set(report.WRITTEN) == {*(str(file.relative_to(report.ROOT)) for file in own), *mutants.WRITTEN}
 
 
 def test_what_is_measured_alone_replaces_only_its_own_numbers() -> None:

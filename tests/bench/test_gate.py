@@ -251,6 +251,53 @@ def test_the_page_and_ranges_are_of_the_full_scale_and_a_range_is_widened_when_i
     assert "error: --" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["--counters --only startup", "--quick --scale tiny", "--accept scan --only scan", "--accept counted --counters",
+     "--docs only --only scan", "--list --only scan", "--accept scan --docs"],
+)  # fmt: skip
+def test_options_of_which_one_would_be_ignored_are_refused(
+    words: str, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command.main(words.split())
+    assert ended.value.code == 2
+    assert "error: --" in capsys.readouterr().err
+
+
+def test_only_docs_writes_what_the_repository_keeps_and_says_so(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """To measure one thing changed a tracked file without a word, and its page was stale then."""
+    run(monkeypatch, TIMED)
+    assert not command.RESULTS.exists()
+    assert "last-full.json, which is in no repository; `--docs last` writes it" in capsys.readouterr().err
+    run(monkeypatch, SECONDS, words="--docs")
+    assert [row.bench for row in kept().rows] == ["startup"]
+    assert re.search(r"Written: .*results.json, .*performance.md. They are under version", capsys.readouterr().err)
+
+
+def test_what_was_measured_before_can_be_written_without_measuring(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main(["--docs", "last"]) == 1
+    run(monkeypatch, TIMED, SECONDS)
+    assert command.main(["--docs", "last", "--only", "startup"]) == 0
+    assert [row.bench for row in kept().rows] == ["startup"]
+    assert command.main(["--docs", "last"]) == 0
+    assert [row.bench for row in kept().rows] == ["admission", "startup"]
+    run(monkeypatch, replace(TIMED, measured=9.0))
+    assert command.main(["--docs", "only"]) == 0
+    assert kept().rows == [TIMED, SECONDS], "that draws again what is kept"
+
+
+def kept() -> Results:
+    found = from_json(command.RESULTS.read_text())
+    assert found is not None
+    assert command.DOCS.read_text() == page(found)
+    return found
+
+
 def test_the_table_tells_what_part_of_the_goal_was_measured(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
