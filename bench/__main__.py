@@ -126,7 +126,7 @@ def _accept(names: list[str], scale: Scale, *, widen: bool) -> int:
         return 1
     taken = gate.accept(Results(scale, {name: known[name] for name in wanted}), widen=widen)
     for row, found in taken:
-        print(f"{row.bench}: {row.key}: {found.shown} {found.unit}, from {len(found.taken_from)} runs")
+        print(f"{row.bench}: {row.key}: {found.shown} {found.unit}, from {found.runs}")
     print(f"{len(taken)} ranges are in bench/ranges.json: look at its difference, and commit it.")
     return 0
 

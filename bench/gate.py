@@ -28,14 +28,14 @@ class Gate:
         self._machines = {name: its.machine for name, its in results.benches.items()}
 
     def of(self, row: Row) -> tuple[str, Judged]:
-        """A row's range, and where it stands in it."""
+        """A row's range with the number of runs that it is from, and where the row stands in it."""
         if _left_out(row) or not self._compares(row.bench):
             return "", "unjudged"
         found = self.range_of(row)
         if found is None:
             return "", "new"
         machine = self._machines.get(row.bench) or next(iter(self._machines.values()))
-        return found.shown, found.judge(row, machine.system, machine.python, machine.cores)
+        return f"{found.shown}, {found.runs}", found.judge(row, machine.system, machine.python, machine.cores)
 
     def range_of(self, row: Row) -> Range | None:
         return self._known.get(part_of(row.bench, self._results.scale), {}).get(row.bench, {}).get(row.key)
@@ -95,7 +95,7 @@ class Gate:
 
     def _numbers(self) -> Iterator[str]:
         """How many numbers are where they are expected."""
-        inside, better, worse = (self._that_are(one) for one in ("inside", "better", "worse"))
+        inside, better, worse = (self._that_are(*some) for some in (["inside"], ["better", "far"], ["worse"]))
         if not (known := [*inside, *better, *worse]):
             return
         kind = "counts" if all(row.steady for row in known) else "known numbers"
@@ -117,6 +117,9 @@ class Gate:
         if broken := self.broken:
             names = ", ".join(_names(broken))
             return f"Broken: {names}. How it is measured is told at the top of its module in bench/."
+        if far := self._that_are("far"):
+            return (f"More than twice as good as before: {', '.join(_names(far))}. That is another machine sooner than "
+                    "better code: not to be taken over as ranges without knowing why.")  # fmt: skip
         if better := self._that_are("better"):
             return (f"Better than before: `{self._accept(_names(better))}` takes that over, so that it cannot be lost "
                     "unseen.")  # fmt: skip
@@ -143,8 +146,8 @@ class Gate:
         """Whether this run says something of what is promised and expected of a benchmark."""
         return self._is_whole or bench in ONE_SIZE
 
-    def _that_are(self, judged: Judged) -> list[Row]:
-        return [row for row in self._results.rows if self.of(row)[1] == judged]
+    def _that_are(self, *judged: Judged) -> list[Row]:
+        return [row for row in self._results.rows if self.of(row)[1] in judged]
 
 
 def part_of(bench: str, scale: Scale) -> str:

@@ -96,7 +96,7 @@ def table(rows: Iterable[Row], judge: Judge | None = None) -> str:
     """
     rows = list(rows)
     wide = max([30, *(len(row.what) for row in rows)])
-    lines = [f"{'':{wide}}  {'goal':>16}  {'measured':>17}  of goal  ok{'   range' if judge else ''}"]
+    lines = [f"{'':{wide}}  {'goal':>16}  {'measured':>17}  of goal  ok{'   range, from' if judge else ''}"]
     for bench, its in groupby(rows, key=lambda row: row.bench):
         lines.append(bench)
         for row in its:
@@ -114,6 +114,7 @@ def table(rows: Iterable[Row], judge: Judge | None = None) -> str:
 _STANDS: dict[Judged, str] = {
     "inside": "",
     "better": "better",
+    "far": "better, as on another machine",
     "worse": "WORSE",
     "new": "(no range yet)",
     "elsewhere": "(of another machine)",
@@ -144,9 +145,10 @@ _PAGE = """# What it costs
 
 Tenure promises how costs grow, not how many seconds something takes: a number with an x compares two things that were
 measured in turns within one run. `make bench` measures all of it again and fails if a promise is broken, or if a number
-is worse than the range in which it was before (`bench/ranges.json`, with what each was taken from); how each is
-measured is told at the top of its module in `bench/`. A load above the number of cores disturbs wall clocks, and
-processor time hardly; what is counted (steps, lines, instructions) is the same whatever else the machine does.
+is worse than the range in which it was before (`bench/ranges.json`, with what each was taken from; the table says from
+how many runs, and most are from one); how each is measured is told at the top of its module in `bench/`. A load above
+the number of cores disturbs wall clocks, and processor time hardly; what is counted (steps, lines, instructions) is the
+same whatever else the machine does.
 
 """
 

@@ -30,6 +30,7 @@ MACHINE = Machine(
 TIMED = Row(bench="admission", what="1,000,000 against 1,000 GPUs: all runs", measured=1.5, goal=2.5)
 STEPS = Row(bench="counted", what="an admission: steps", measured=200.0, unit="steps", steady=True)
 LINES = Row(bench="counted", what="an admission: lines", measured=9000.0, unit="lines", steady=True)
+SYNCED = Row(bench="commits", what="leases recorded in a second", measured=20.0, goal=10, sense="at least")
 SECONDS = Row(bench="startup", what="first byte", measured=80.0, unit="ms", goal=150)
 
 
@@ -69,6 +70,12 @@ def run(monkeypatch: pytest.MonkeyPatch, *rows: Row, words: str = "") -> int:
         (TIMED, 1.9, "inside"),  # times swing
         (TIMED, 2.1, "worse"),  # though the promise still holds
         (TIMED, 1.0, "better"),
+        (TIMED, 0.5, "far"),  # another machine, sooner than better code
+        (TIMED, 0.0, "better"),
+        (replace(TIMED, sense="at least", goal=1.0), 9.0, "far"),
+        (STEPS, 20.0, "better"),  # what is counted is the same everywhere
+        (SYNCED, 14.0, "worse"),
+        (SYNCED, 160.0, "inside"),  # another disk
         (replace(TIMED, sense="at least", goal=1.0), 1.0, "worse"),
         (STEPS, 205.0, "inside"),
         (STEPS, 207.0, "worse"),  # what is counted does not swing
@@ -112,6 +119,7 @@ def test_to_accept_replaces_what_was_expected_and_forgets_what_is_measured_no_mo
         (LINES, {"cores": 64, "python": "3.11.2"}, "worse"),
         (STEPS, {"cores": 64, "python": "3.12.1"}, "worse"),
         (TIMED, {"cores": 64, "python": "3.12.1"}, "worse"),
+        (SYNCED, {"cores": 64}, "elsewhere"),  # a ratio, but of syncs
     ],
 )
 def test_what_depends_on_the_machine_is_compared_only_with_such_a_machine(
@@ -151,6 +159,28 @@ def test_what_that_line_says_makes_it_pass(
     assert run(monkeypatch, slower) == 0
     assert run(monkeypatch, STEPS) == 0, "better is no failure"
     assert "--accept counted" in capsys.readouterr().out.splitlines()[-1], "but worth taking over"
+
+
+def test_what_is_far_better_is_not_to_be_accepted(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another disk's 160x was to be accepted where 16 to 29 was expected, and would have failed everywhere else."""
+    gate.accept(results(TIMED, STEPS))
+    assert run(monkeypatch, replace(TIMED, measured=0.1), replace(STEPS, measured=20.0)) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert "as good as before: admission. That is another machine" in last
+    assert "--accept" not in last
+
+
+def test_the_table_tells_from_how_many_runs_a_range_comes(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gate.accept(results(TIMED, SYNCED))
+    gate.accept(results(TIMED, machine=replace(MACHINE, commit="c0ffee2")), widen=True)
+    run(monkeypatch, TIMED, SYNCED)
+    shown = capsys.readouterr().out
+    assert "1.11 to 2.02, 2 runs\n" in shown
+    assert "at least 14.8, 1 run\n" in shown
 
 
 def test_a_number_that_is_measured_no_more_fails(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
