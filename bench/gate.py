@@ -133,7 +133,7 @@ class Gate:
 
     def _since(self, rows: list[Row]) -> str:
         found = [one for one in map(self.range_of, rows) if one is not None]
-        commits = {one.taken_from[-1].commit for one in found}
+        commits = {run.commit if run.commit != "unknown" else run.at for run in (one.taken_from[-1] for one in found)}
         return " and ".join(sorted(commits))
 
     # -- which rows --

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -357,6 +358,33 @@ def test_the_page_and_its_pictures_are_of_the_kept_results() -> None:
     assert drawn.keys() == {"fleet", "ledger", "backlog"}
     for axis, picture in drawn.items():
         assert (command.DOCS.parent / PLOTS / f"{axis}.svg").read_text() == picture
+
+
+def test_every_commit_that_is_cited_is_in_the_history() -> None:
+    """Who looks for what changed since a range was taken must find it; ``unknown`` stands for what cannot be found."""
+    git = partial(subprocess.run, cwd=counted.ROOT, capture_output=True, text=True, check=False)
+    if git(["git", "rev-parse", "--is-shallow-repository"]).stdout.strip() != "false":
+        pytest.skip("this checkout has no history, or not all of it")
+    gone = [one for one in _cited() if git(["git", "merge-base", "--is-ancestor", one, "HEAD"]).returncode]
+    assert not gone, "measure again at a commit that stays, or say that it is unknown"
+
+
+def _cited() -> list[str]:
+    kept = from_json(command.RESULTS.read_text())
+    assert kept is not None
+    benches = [its for part in ranges.load().values() for its in part.values()]
+    machines = [run for its in benches for one in its.values() for run in one.taken_from]
+    commits = {one.commit for one in [*machines, *(its.machine for its in kept.benches.values())]}
+    assert len(commits) > 1
+    return sorted({one.removesuffix("-dirty") for one in commits - {"unknown"}})
+
+
+def test_where_the_commit_of_a_range_is_unknown_its_time_is_told(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gate.accept(results(STEPS, machine=replace(MACHINE, commit="unknown")))
+    assert run(monkeypatch, replace(STEPS, measured=400.0)) == 1
+    assert f"changed since {MACHINE.at}" in capsys.readouterr().out
 
 
 def test_every_promise_names_what_measures_it_and_every_benchmark_keeps_one() -> None:
