@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from signal import SIGINT
 from tempfile import TemporaryDirectory
@@ -24,18 +25,16 @@ _SCALES = {"full": FULL, "quick": QUICK, "tiny": TINY}
 def main(argv: list[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(argv)
-    scale = QUICK if options.quick else _SCALES[options.scale]
-    if options.docs and (scale is not FULL or options.counters):
-        parser.error("--docs writes the page of the full scale: leave --quick, --scale and --counters away")
-    if options.widen and not options.accept:
-        parser.error("--widen is for --accept: it changes how a range is taken")
+    for senseless in _senseless(options):
+        parser.error(senseless)
+    scale = _scale(options)
     if options.list:
         print(listed())
         return 0
     if options.accept:
         return _accept(options.accept, scale, widen=options.widen)
-    if options.docs == "only":
-        return _redraw(scale)
+    if options.docs in ("only", "last"):
+        return _redraw(options.only or list(BENCHES), last=options.docs == "last")
     names = [counted.NAME] if options.counters else options.only or list(BENCHES)
     try:
         results = Results(scale, measure(names, scale))
@@ -43,15 +42,38 @@ def main(argv: list[str] | None = None) -> int:
         print("\nstopped (SIGINT). What was measured to its end can be accepted: --accept NAME.", file=sys.stderr)
         return 128 + SIGINT
     judged = Gate(results, ranges.load())
-    shown = f"{table(results.rows, judged.of)}\n{judged.summary()}"
+    shown = f"{table(results.rows, judged)}\n{judged.summary()}"
     print(to_json(results) if options.output == "json" else shown)
-    whole = results.over(_last(scale))
-    if not options.counters and scale is FULL:
-        RESULTS.write_text(to_json(whole))
     _keep(results)
     if options.docs:
-        _write(whole)
+        _write(results.over(_read(RESULTS)))
+    elif scale is FULL and not options.counters:
+        print(f"Kept in {_named(_cached(scale))}, which is in no repository; `--docs last` writes it to "
+              f"{_named(RESULTS)} and the page.", file=sys.stderr)  # fmt: skip
     return 0 if judged.passes else 1
+
+
+def _scale(options: argparse.Namespace) -> Scale:
+    return QUICK if options.quick else _SCALES[options.scale or "full"]
+
+
+def _senseless(options: argparse.Namespace) -> Iterator[str]:
+    """Options that do not go together: one of them would be ignored."""
+    is_full, measures = _scale(options) is FULL, not (options.accept or options.list or options.docs == "only")
+    if options.docs and (not is_full or options.counters):
+        yield "--docs writes the page of the full scale: leave --quick, --scale and --counters away"
+    if options.counters and options.only:
+        yield "--counters counts and --only NAME measures: leave one of them away (`--only counted` is --counters)"
+    if options.quick and options.scale:
+        yield "--quick is a scale: leave --scale away"
+    if options.accept and not is_full and not set(options.accept) <= set(gate.ONE_SIZE):
+        yield "--accept takes ranges of the full scale: leave --quick and --scale away"
+    if not measures and (options.only or options.counters):
+        yield "--accept, --list and `--docs only` measure nothing: leave --only and --counters away"
+    if options.accept and options.docs:
+        yield "--accept writes ranges and --docs the page: one after the other"
+    if options.widen and not options.accept:
+        yield "--widen is for --accept: it changes how a range is taken"
 
 
 def measure(names: list[str], scale: Scale) -> dict[str, Measured]:
@@ -87,11 +109,6 @@ def _read(file: Path) -> Results | None:
     return from_json(file.read_text()) if file.is_file() else None
 
 
-def _last(scale: Scale) -> Results | None:
-    """The last run of each benchmark: of the full scale those that the repository keeps."""
-    return _read(RESULTS if scale is FULL else _cached(scale))
-
-
 def _newest(*runs: Results | None) -> dict[str, Measured]:
     """Of each benchmark the run that was made last."""
     found = [its for one in runs if one is not None for its in one.benches.items()]
@@ -100,7 +117,7 @@ def _newest(*runs: Results | None) -> dict[str, Measured]:
 
 def _accept(names: list[str], scale: Scale, *, widen: bool) -> int:
     """Take over as ranges what was measured last."""
-    known = _newest(_read(_cached(scale)), _last(scale))
+    known = _newest(_read(_cached(scale)), _read(RESULTS) if scale is FULL else None)
     wanted = list(known) if "all" in names else names
     missing = [name for name in wanted if name not in known]
     if missing:
@@ -109,14 +126,17 @@ def _accept(names: list[str], scale: Scale, *, widen: bool) -> int:
         return 1
     taken = gate.accept(Results(scale, {name: known[name] for name in wanted}), widen=widen)
     for row, found in taken:
-        print(f"{row.bench}: {row.key}: {found.shown} {found.unit}, from {len(found.taken_from)} runs")
+        print(f"{row.bench}: {row.key}: {found.shown} {found.unit}, from {found.runs}")
     print(f"{len(taken)} ranges are in bench/ranges.json: look at its difference, and commit it.")
     return 0
 
 
-def _redraw(scale: Scale) -> int:
-    results = _last(scale)
-    if results is None:
+def _redraw(names: list[str], *, last: bool) -> int:
+    """Write what the repository keeps; with ``last`` what was measured since of these benchmarks as well."""
+    kept = _read(RESULTS)
+    newest = _newest(kept, _read(_cached(FULL))) if last else {}
+    results = Results(FULL, {name: newest[name] for name in names if name in newest}).over(kept)
+    if not results.benches:
         print("Nothing was measured yet: run `python -m bench` first.", file=sys.stderr)
         return 1
     _write(results)
@@ -124,13 +144,19 @@ def _redraw(scale: Scale) -> int:
 
 
 def _write(results: Results) -> None:
-    """The page and its pictures."""
-    DOCS.write_text(page(results))
-    rows = [row for row in results.rows if row.bench == "growth"]
-    for curve in plots.curves(rows):
-        file = DOCS.parent / PLOTS / f"{curve.axis}.svg"
+    """The results that the repository keeps, the page and its pictures."""
+    files = {RESULTS: to_json(results), DOCS: page(results)}
+    for curve in plots.curves([row for row in results.rows if row.bench == "growth"]):
+        files[DOCS.parent / PLOTS / f"{curve.axis}.svg"] = plots.draw(curve)
+    for file, text in files.items():
         file.parent.mkdir(exist_ok=True)
-        file.write_text(plots.draw(curve))
+        file.write_text(text)
+    print(f"Written: {', '.join(map(_named, files))}. They are under version control: look at the difference, and "
+          "commit it.", file=sys.stderr)  # fmt: skip
+
+
+def _named(file: Path) -> str:
+    return str(file.relative_to(ROOT)) if file.is_relative_to(ROOT) else str(file)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -144,15 +170,16 @@ def _parser() -> argparse.ArgumentParser:
         help=f"only this benchmark (may be repeated): {', '.join(BENCHES)}")  # fmt: skip
     add("--list", action="store_true", help="what was promised in which issue, and what measures it")
     add("--counters", action="store_true", help="only what is counted, not timed: seconds, and the same everywhere")
-    add("--quick", action="store_true", help="100,000 where the promise says 1,000,000")
-    add("--scale", choices=list(_SCALES), default="full", help="tiny is for testing the harness itself")
+    add("--quick", action="store_true", help="100,000 where the promise says 1,000,000: for looking, judges none")
+    add("--scale", choices=list(_SCALES), help="tiny is for testing the harness itself, judges none")
     add("-o", "--output", choices=["table", "json"], default="table", help="what to print")
     add("--accept", action="append", choices=[*BENCHES, "all"], metavar="NAME",
         help="measure nothing; what was measured last of this benchmark (or all) becomes its range")  # fmt: skip
     add("--widen", action="store_true", help="with --accept: what the range was taken from before counts as well")
-    add("--docs", nargs="?", const="too", choices=["too", "only"],
-        help="write docs/performance.md and its plots as well, with what was measured before of the rest; "
-        "`--docs only` measures nothing")  # fmt: skip
+    add("--docs", nargs="?", const="too", choices=["too", "only", "last"],
+        help="write bench/results.json, docs/performance.md and its plots as well, with what was measured before of "
+        "the rest; `--docs last` measures nothing and takes what was measured last (all, or --only NAME); "
+        "`--docs only` draws what bench/results.json has again")  # fmt: skip
     return parser
 
 

@@ -1,7 +1,8 @@
 """Promise: group commit records leases at least 10 times as fast as one commit for each.
 
 Leases are recorded one to a commit, and many to a commit, each a ledger entry of its own either way; every commit is
-synced to disk (``synchronous=FULL``) and moves the anchor. Both go to the same ledger, in turns.
+synced to disk (``synchronous=FULL``) and moves the anchor. Both go to the same ledger, in turns. What is saved is the
+syncs, so the slower the disk, the larger the ratio (22 and 160 were seen): too large is nothing, too small is.
 """
 
 from __future__ import annotations

@@ -1,16 +1,22 @@
 """Whether a run of the benchmarks may pass: promises are kept, and no number is worse than its range.
 
-What is counted does not depend on how large the promises are measured, so its ranges stand once, under ``any``.
+Promises and ranges speak of the full scale. A smaller one is for looking, or for testing the harness: it is held
+against neither, and passes if everything ran and what must be right at any size (all answers, say) is right. What is
+counted does not depend on how large the promises are measured: its ranges stand once, under ``any``, for every run.
 """
 
 from __future__ import annotations
 
-from bench import counted, instructions, ranges
+from collections.abc import Iterable, Iterator
+
+from bench import counted, evidence, instructions, ranges
 from bench.ranges import Judged, Range, Ranges
 from bench.report import Results
 from bench.result import Row, Scale
 
-_ONE_SIZE = (counted.NAME, instructions.NAME)
+ONE_SIZE = (counted.NAME, instructions.NAME)
+_LOOKED = {"quick": "Quick look", "tiny": "Harness test"}
+"""What a run is that is not of the scale of the promises."""
 
 
 class Gate:
@@ -22,26 +28,38 @@ class Gate:
         self._machines = {name: its.machine for name, its in results.benches.items()}
 
     def of(self, row: Row) -> tuple[str, Judged]:
-        """A row's range, and where it stands in it."""
+        """A row's range with the number of runs that it is from, and where the row stands in it."""
+        if _left_out(row) or not self._compares(row.bench):
+            return "", "unjudged"
         found = self.range_of(row)
         if found is None:
             return "", "new"
         machine = self._machines.get(row.bench) or next(iter(self._machines.values()))
-        return found.shown, found.judge(row, machine.system, machine.python, machine.cores)
+        return f"{found.shown}, {found.runs}", found.judge(row, machine.system, machine.python, machine.cores)
 
     def range_of(self, row: Row) -> Range | None:
         return self._known.get(part_of(row.bench, self._results.scale), {}).get(row.bench, {}).get(row.key)
 
+    def holds(self, row: Row) -> bool | None:
+        """Whether a row keeps its promise; None where it has none, or this run is too small to say so."""
+        if row.goal is None or not (self._compares(row.bench) or _at_any_size(row)):
+            return None
+        return row.ok
+
+    @property
+    def broken(self) -> list[Row]:
+        return [row for row in self._results.rows if self.holds(row) is False]
+
     @property
     def worse(self) -> list[Row]:
-        return [row for row in self._results.rows if self.of(row)[1] == "worse"]
+        return self._that_are("worse")
 
     @property
     def missing(self) -> list[str]:
         """Numbers that there was a range for, and that this run did not measure, though it could have."""
         out = []
         for name, its in self._results.benches.items():
-            if not any(_left_out(row) for row in its.rows):
+            if self._compares(name) and not any(_left_out(row) for row in its.rows):
                 keys = {row.key for row in its.rows}
                 known = self._known.get(part_of(name, self._results.scale), {}).get(name, {})
                 out += [f"{name}: {key}" for key in known if key not in keys]
@@ -49,62 +67,92 @@ class Gate:
 
     @property
     def fresh(self) -> list[Row]:
-        """Numbers of the full scale that were never compared with anything: a gate that has no range for them is
-        open. Smaller scales are for looking."""
-        rows = self._results.rows if self._results.scale.name == "full" else []
-        return [row for row in rows if self.of(row)[1] == "new"]
+        """Numbers that were never compared with anything: a gate that has no range for them is open."""
+        return self._that_are("new")
 
     @property
     def passes(self) -> bool:
-        return not (self._results.broken or self.worse or self.missing or self.fresh)
+        return not (self.broken or self.worse or self.missing or self.fresh)
 
     def summary(self) -> str:
         """What came of it, and on the last line what to do."""
-        rows, broken, worse = self._results.rows, self._results.broken, self.worse
-        stands = [self.of(row)[1] for row in rows]
-        promises = sum(row.goal is not None for row in rows)
-        kept = f"All {promises} promises hold" if not broken else f"{len(broken)} of {promises} promises are broken"
-        known = [one for one in stands if one in ("inside", "better", "worse")]
-        lines = [_told(kept, len(known), stands)]
+        parts = [*self._promises(), *self._numbers()]
+        return "\n".join([*self._looked(), *(["; ".join(parts) + "."] if parts else []), self._to_do()])
+
+    # -- what came of it --
+
+    def _looked(self) -> Iterator[str]:
+        name = self._results.scale.name
+        if name in _LOOKED and not all(map(self._compares, self._results.benches)):
+            yield f"{_LOOKED[name]}: no promise judged, because they are about the full scale."
+
+    def _promises(self) -> Iterator[str]:
+        broken, judged = len(self.broken), sum(self.holds(row) is not None for row in self._results.rows)
+        if judged and self._is_whole:
+            yield f"{broken} of {judged} promises are broken" if broken else f"All {judged} promises hold"
+        elif broken:
+            yield f"{broken} of {judged} answers are wrong, which they may be at no scale"
+
+    def _numbers(self) -> Iterator[str]:
+        """How many numbers are where they are expected."""
+        inside, better, worse = (self._that_are(*some) for some in (["inside"], ["better", "far"], ["worse"]))
+        if not (known := [*inside, *better, *worse]):
+            return
+        kind = "counts" if all(row.steady for row in known) else "known numbers"
+        if better or worse:
+            yield (f"of {len(known)} {kind} {len(inside)} are within their ranges, {len(better)} better, "
+                   f"{len(worse)} worse")  # fmt: skip
+        else:
+            yield f"{len(known)} {kind} are within their ranges"
+
+    # -- what to do --
+
+    def _to_do(self) -> str:
         if missing := self.missing:
             names = dict.fromkeys(one.partition(":")[0] for one in missing)
-            lines.append(f"Not measured any more: {'; '.join(missing)}. If that is meant: "
-                         f"`python -m bench{self._scale} --accept {' --accept '.join(names)}`.")  # fmt: skip
-        elif worse:
-            lines.append(f"Worse than before: look at what changed since {self._since(worse)}. If it is meant to be "
-                         f"so: `python -m bench{self._scale} --accept {_names(worse)}`.")  # fmt: skip
-        elif broken:
-            lines.append(f"Broken: {_names(broken)}. How it is measured is told at the top of its module in bench/.")
-        elif "better" in stands:
-            better = [row for row, one in zip(rows, stands, strict=True) if one == "better"]
-            lines.append(f"Better than before: `python -m bench{self._scale} --accept {_names(better)}` takes that "
-                         "over, so that it cannot be lost unseen.")  # fmt: skip
-        elif "new" in stands:
-            fresh = [row for row, one in zip(rows, stands, strict=True) if one == "new"]
-            lines.append(f"Without a range: `python -m bench{self._scale} --accept {_names(fresh)}`.")
-        else:
-            lines.append("Nothing to do.")
-        return "\n".join(lines)
+            return f"Not measured any more: {'; '.join(missing)}. If that is meant: `{self._accept(names)}`."
+        if worse := self.worse:
+            return (f"Worse than before: look at what changed since {self._since(worse)}. If it is meant to be so: "
+                    f"`{self._accept(_names(worse))}`.")  # fmt: skip
+        if broken := self.broken:
+            names = ", ".join(_names(broken))
+            return f"Broken: {names}. How it is measured is told at the top of its module in bench/."
+        if far := self._that_are("far"):
+            return (f"More than twice as good as before: {', '.join(_names(far))}. That is another machine sooner than "
+                    "better code: not to be taken over as ranges without knowing why.")  # fmt: skip
+        if better := self._that_are("better"):
+            return (f"Better than before: `{self._accept(_names(better))}` takes that over, so that it cannot be lost "
+                    "unseen.")  # fmt: skip
+        if fresh := self.fresh:
+            return f"Without a range: `{self._accept(_names(fresh))}`."
+        return "Nothing to do."
 
-    @property
-    def _scale(self) -> str:
-        name = self._results.scale.name
-        return "" if name == "full" else f" --scale {name}"
+    def _accept(self, names: Iterable[str]) -> str:
+        scale = "" if self._is_whole else f" --scale {self._results.scale.name}"
+        return " --accept ".join([f"python -m bench{scale}", *names])
 
     def _since(self, rows: list[Row]) -> str:
         found = [one for one in map(self.range_of, rows) if one is not None]
-        commits = {one.taken_from[-1].commit for one in found}
+        commits = {run.commit if run.commit != "unknown" else run.at for run in (one.taken_from[-1] for one in found)}
         return " and ".join(sorted(commits))
 
+    # -- which rows --
 
-def _told(kept: str, known: int, stands: list[Judged]) -> str:
-    inside, better, worse = (stands.count(one) for one in ("inside", "better", "worse"))
-    return f"{kept}; of {known} known numbers {inside} are within their range, {better} better, {worse} worse."
+    @property
+    def _is_whole(self) -> bool:
+        return self._results.scale.name == "full"
+
+    def _compares(self, bench: str) -> bool:
+        """Whether this run says something of what is promised and expected of a benchmark."""
+        return self._is_whole or bench in ONE_SIZE
+
+    def _that_are(self, *judged: Judged) -> list[Row]:
+        return [row for row in self._results.rows if self.of(row)[1] in judged]
 
 
 def part_of(bench: str, scale: Scale) -> str:
     """Under which scale a benchmark's ranges stand."""
-    return "any" if bench in _ONE_SIZE else scale.name
+    return "any" if bench in ONE_SIZE else scale.name
 
 
 def accept(results: Results, *, widen: bool = False) -> list[tuple[Row, Range]]:
@@ -126,5 +174,10 @@ def _left_out(row: Row) -> bool:
     return row.what.startswith("not measured")
 
 
-def _names(rows: list[Row]) -> str:
-    return " --accept ".join(dict.fromkeys(row.bench for row in rows))
+def _at_any_size(row: Row) -> bool:
+    """Whether a row must hold at every scale: all answers are right, a command came to its end."""
+    return row.bench == evidence.NAME or (row.unit == "%" and row.goal == 100)
+
+
+def _names(rows: list[Row]) -> list[str]:
+    return list(dict.fromkeys(row.bench for row in rows))

@@ -7,12 +7,14 @@ because a range that is too wide hides the next regression.
 
 Ranges are as wide as the number swings by itself. What is counted gets a few percent, a ratio of times taken in turns
 a third, an absolute time half of it again. Nobody edits the file by hand: ``--accept`` takes over what was measured.
+Twice as good as the range allows is no improvement to take over, it is another machine; unless it is counted. What
+the disk decides has no good end at all.
 
->>> row = Row(bench="commits", what="leases in a second", measured=20.0, goal=10, sense="at least")
+>>> row = Row(bench="scan", what="scan against admission", measured=20.0, goal=10, sense="at least")
 >>> run = Origin(measured=20.0, at="", commit="c0ffee", python="3.11.7", system="L", cores=2, load=0.1)
 >>> known = Range.of(row, [run])
->>> known.low, known.high, [known.judge(replace(row, measured=value), "L", "3.11.9", 8) for value in (12, 19, 40)]
-(14.81, 27.0, ['worse', 'inside', 'better'])
+>>> known.low, known.high, [known.judge(replace(row, measured=value), "L", "3.11.9", 8) for value in (12, 19, 40, 160)]
+(14.81, 27.0, ['worse', 'inside', 'better', 'far'])
 """
 
 from __future__ import annotations
@@ -24,18 +26,26 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
+from bench import commits
 from bench.result import Machine, Row
 
 FILE = Path(__file__).parent / "ranges.json"
-Judged = Literal["inside", "better", "worse", "new", "elsewhere"]
-"""``new``: there is no range. ``elsewhere``: the range is of another sort of machine, and says nothing of this one."""
+Judged = Literal["inside", "better", "far", "worse", "new", "elsewhere", "unjudged"]
+"""``far``: so much better that the machine must be another. ``new``: there is no range. ``elsewhere``: the range is of
+another sort of machine, and says nothing of this one.
+``unjudged``: nothing is expected of it, because it was not measured, or at another scale than that of the promises."""
 
 _STEADY = 0.03
 _ALLOWED = {"x": 0.35, "": 0.10, "%": 0.02}
 """How far a number may be from what was measured, by its unit, as a part of it."""
 _SECONDS = 0.5
+_FAR = 2.0
+"""How many times better than its range a number is that says more about the machine than about the code."""
 _ANYWHERE = ("x", "", "%", "steps")
 """Units of numbers that do not depend on the machine."""
+_BY_DISK = (commits.NAME,)
+"""Benchmarks with ratios that follow how fast the disk syncs: expected of such a machine alone, and without an end on
+the good side."""
 
 
 class Origin(Machine, frozen=True, kw_only=True):
@@ -46,7 +56,8 @@ class Origin(Machine, frozen=True, kw_only=True):
 
 class Range(Struct, frozen=True, kw_only=True):
     low: float
-    high: float
+    high: float | None
+    """None: no upper end is kept."""
     unit: str
     taken_from: list[Origin]
 
@@ -60,27 +71,46 @@ class Range(Struct, frozen=True, kw_only=True):
             high = min(high, 100.0)
         if row.unit == "%" and row.goal == 100:
             low = min(found)
-        return cls(low=_short(low), high=_short(high), unit=row.unit, taken_from=origins)
+        is_open = row.bench in _BY_DISK and row.sense == "at least"
+        return cls(low=_short(low), high=None if is_open else _short(high), unit=row.unit, taken_from=origins)
 
     def judge(self, row: Row, system: str, python: str, cores: int) -> Judged:
         """Where a row stands that was measured on such a machine."""
-        if not self._says_something(row.unit, system, python, cores):
+        if not self._says_something(row, system, python, cores):
             return "elsewhere"
-        if self.low <= row.measured <= self.high:
+        above = self.high is not None and row.measured > self.high
+        if not above and row.measured >= self.low:
             return "inside"
-        return "worse" if (row.measured > self.high) == (row.sense == "at most") else "better"
+        if above == (row.sense == "at most"):
+            return "worse"
+        return "far" if not row.steady and self._times_better(row) > _FAR else "better"
 
-    def _says_something(self, unit: str, system: str, python: str, cores: int) -> bool:
-        if unit in _ANYWHERE:
+    def _times_better(self, row: Row) -> float:
+        """How far beyond its good end a number is."""
+        if row.sense == "at most":
+            return self.low / row.measured if row.measured > 0 else 1.0
+        return row.measured / self.high if self.high else 1.0
+
+    def _says_something(self, row: Row, system: str, python: str, cores: int) -> bool:
+        if row.unit in _ANYWHERE and row.bench not in _BY_DISK:
             return True
         same_python = any(_minor(one.python) == _minor(python) for one in self.taken_from)
-        if unit == "lines":
+        if row.unit == "lines":
             return same_python
         return same_python and any((one.system, one.cores) == (system, cores) for one in self.taken_from)
 
     @property
     def shown(self) -> str:
-        return f"{_figure(self.low)} to {_figure(self.high)}"
+        return f"at least {_figure(self.low)}" if self.high is None else f"{_figure(self.low)} to {_figure(self.high)}"
+
+    @property
+    def runs(self) -> str:
+        """From how many runs it is known.
+
+        >>> Range(low=1, high=2, unit="x", taken_from=[]).runs
+        '0 runs'
+        """
+        return "1 run" if len(self.taken_from) == 1 else f"{len(self.taken_from)} runs"
 
 
 Ranges = dict[str, dict[str, dict[str, Range]]]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import partial
 from itertools import groupby
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 from msgspec import Struct
@@ -41,10 +42,6 @@ class Results(Struct, frozen=True):
     def rows(self) -> list[Row]:
         return [row for one in self.benches.values() for row in one.rows]
 
-    @property
-    def broken(self) -> list[Row]:
-        return [row for row in self.rows if not row.ok]
-
     def over(self, older: Results | None) -> Results:
         """These, and of what was not measured now what was measured before at the same scale."""
         if older is None or older.scale != self.scale:
@@ -53,11 +50,18 @@ class Results(Struct, frozen=True):
         return Results(self.scale, {name: both[name] for name in BENCHES if name in both})
 
 
+WRITTEN = (
+    "bench/results.json", "bench/ranges.json", "docs/performance.md", "docs/performance",
+    "proof/mutants/results.json", "docs/develop/proof-mutants.md",
+)  # fmt: skip
+"""What measuring writes itself, and the planted bugs that ``evidence`` runs."""
+
+
 def commit() -> str:
     """What is measured; ``-dirty`` if it is not quite that commit. What measuring itself writes does not count."""
     git = partial(subprocess.run, cwd=ROOT, capture_output=True, text=True, check=False)
     head = git(["git", "rev-parse", "--short", "HEAD"]).stdout.strip()
-    others = [".", ":!bench/results.json", ":!docs/performance.md", ":!docs/performance"]
+    others = [".", *(f":!{path}" for path in WRITTEN)]
     changed = git(["git", "diff", "--quiet", "HEAD", "--", *others]).returncode != 0
     return head + "-dirty" * changed if head else "unknown"
 
@@ -73,8 +77,17 @@ def this_machine() -> Machine:
 # --- for people -----------------------------------------------------------------------------------------------------
 
 
-def table(rows: Iterable[Row], judge: Callable[[Row], tuple[str, Judged]] | None = None) -> str:
-    """One line for each row, under the name of its promise; ``judge`` tells a row's range and where it stands in it.
+class Judge(Protocol):
+    """What is expected of rows (``gate.Gate``)."""
+
+    def of(self, row: Row) -> tuple[str, Judged]: ...
+
+    def holds(self, row: Row) -> bool | None: ...
+
+
+def table(rows: Iterable[Row], judge: Judge | None = None) -> str:
+    """One line for each row, under the name of its promise; ``judge`` tells a row's range and where it stands in it,
+    and whether it says anything of the promise.
 
     >>> print(table([Row(bench="commits", what="leases in a second", measured=110.2, goal=10, sense="at least")]))
                                                  goal           measured  of goal  ok
@@ -83,13 +96,14 @@ def table(rows: Iterable[Row], judge: Callable[[Row], tuple[str, Judged]] | None
     """
     rows = list(rows)
     wide = max([30, *(len(row.what) for row in rows)])
-    lines = [f"{'':{wide}}  {'goal':>16}  {'measured':>17}  of goal  ok{'   range' if judge else ''}"]
+    lines = [f"{'':{wide}}  {'goal':>16}  {'measured':>17}  of goal  ok{'   range, from' if judge else ''}"]
     for bench, its in groupby(rows, key=lambda row: row.bench):
         lines.append(bench)
         for row in its:
-            verdict = "" if row.goal is None else "yes" if row.ok else "NO"
-            part = "" if row.ratio is None else number(row.ratio)
-            known, stands = judge(row) if judge else ("", "inside")
+            holds = judge.holds(row) if judge else None if row.goal is None else row.ok
+            verdict = {True: "yes", False: "NO", None: ""}[holds]
+            part = "" if row.ratio is None or holds is None else number(row.ratio)
+            known, stands = judge.of(row) if judge else ("", "inside")
             note = f"{known} {_STANDS[stands]}".strip()
             lines.append(
                 f"  {row.what:{wide}} {row.promised:>16} {row.found:>17} {part:>8}  {verdict:<3}  {note}".rstrip()
@@ -100,9 +114,11 @@ def table(rows: Iterable[Row], judge: Callable[[Row], tuple[str, Judged]] | None
 _STANDS: dict[Judged, str] = {
     "inside": "",
     "better": "better",
+    "far": "better, as on another machine",
     "worse": "WORSE",
     "new": "(no range yet)",
     "elsewhere": "(of another machine)",
+    "unjudged": "",
 }
 
 
@@ -129,9 +145,10 @@ _PAGE = """# What it costs
 
 Tenure promises how costs grow, not how many seconds something takes: a number with an x compares two things that were
 measured in turns within one run. `make bench` measures all of it again and fails if a promise is broken, or if a number
-is worse than the range in which it was before (`bench/ranges.json`, with what each was taken from); how each is
-measured is told at the top of its module in `bench/`. A load above the number of cores disturbs wall clocks, and
-processor time hardly; what is counted (steps, lines, instructions) is the same whatever else the machine does.
+is worse than the range in which it was before (`bench/ranges.json`, with what each was taken from; the table says from
+how many runs, and most are from one); how each is measured is told at the top of its module in `bench/`. A load above
+the number of cores disturbs wall clocks, and processor time hardly; what is counted (steps, lines, instructions) is the
+same whatever else the machine does.
 
 """
 

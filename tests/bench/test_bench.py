@@ -10,15 +10,18 @@ import msgspec
 import pytest
 
 from bench import __main__ as command
-from bench import admission, history, kube, mix, report
+from bench import admission, history, kube, mix, ranges, report
 from bench.bed import Bed, check
 from bench.counters import counting, growth
 from bench.fleet import key_of, placed, remove
+from bench.gate import Gate
 from bench.load import batch
 from bench.measure import Took, in_turns
 from bench.promises import BENCHES
+from bench.ranges import Ranges
 from bench.report import Measured, Results, from_json, page, table, this_machine, to_json
 from bench.result import FULL, TINY, Row
+from proof.mutants import results as mutants
 from tenure.engine import Apply
 from tools.kube_assets import Unobtainable
 
@@ -64,6 +67,13 @@ def measured(rows: list[Row]) -> dict[str, Measured]:
     return {"commits": Measured(this_machine(), rows)}
 
 
+def expected(results: Results) -> Ranges:
+    """Ranges in which these results are."""
+    known: Ranges = {}
+    ranges.take(known, "full", [(row, ranges.origin(row, this_machine())) for row in results.rows], widen=False)
+    return known
+
+
 @pytest.mark.parametrize(("row", "ok"), [(KEPT, True), (BROKEN, False), (TOLD, True)])
 def test_a_promise_is_kept_on_its_own_side_of_the_goal(row: Row, ok: bool) -> None:
     assert row.ok is ok
@@ -71,10 +81,13 @@ def test_a_promise_is_kept_on_its_own_side_of_the_goal(row: Row, ok: bool) -> No
 
 @pytest.mark.parametrize(("rows", "status"), [([KEPT, TOLD], 0), ([KEPT, BROKEN], 1)])
 def test_the_command_fails_when_a_promise_is_broken(
-    rows: list[Row], status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    rows: list[Row], status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command, "measure", lambda names, scale: measured(rows))
-    assert command.main(["--scale", "tiny"]) == status
+    monkeypatch.setattr(command, "CACHE", tmp_path)
+    monkeypatch.setattr(command, "RESULTS", tmp_path / "results.json")
+    monkeypatch.setattr(command, "Gate", lambda results, _: Gate(results, expected(results)))
+    assert command.main([]) == status
     shown = capsys.readouterr().out
     assert all(row.what in shown and row.found in shown for row in rows)
     assert ("NO" in shown) == bool(status)
@@ -98,18 +111,25 @@ def test_the_page_tells_every_row_and_where_it_was_measured() -> None:
 def test_what_measuring_writes_does_not_make_a_commit_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "ROOT", tmp_path)
     assert report.commit() == "unknown"
-    for name in ("bench/results.json", "docs/performance.md", "engine.py"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+    written = [f"{name}/fleet.svg" if name == "docs/performance" else name for name in report.WRITTEN]
+    for name in (*written, "engine.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / name).write_text("before")
     who = ["-c", "user.name=me", "-c", "user.email=me@example.com"]
     for words in (["init", "-q"], ["add", "."], [*who, "commit", "-q", "-m", "one"]):
         subprocess.run(["git", "-C", tmp_path, *words], check=True)
     clean = report.commit()
-    (tmp_path / "bench/results.json").write_text("after")
-    (tmp_path / "docs/performance.md").write_text("after")
+    for name in written:
+        (tmp_path / name).write_text("after")
     assert report.commit() == clean != "unknown"
     (tmp_path / "engine.py").write_text("after")
     assert report.commit() == f"{clean}-dirty"
+
+
+def test_ranges_results_pages_and_planted_bugs_are_what_measuring_writes() -> None:
+    """The planted bugs of ``evidence`` and ``--accept`` made all that was measured after them ``-dirty``."""
+    own = (command.RESULTS, ranges.FILE, command.DOCS, command.DOCS.parent / report.PLOTS)
+    assert set(report.WRITTEN) == {*(str(file.relative_to(report.ROOT)) for file in own), *mutants.WRITTEN}
 
 
 def test_what_is_measured_alone_replaces_only_its_own_numbers() -> None:
