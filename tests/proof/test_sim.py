@@ -30,6 +30,7 @@ from proof.sim.generate import HOME_FAULTS, generate, kinds
 from proof.sim.limit import Unending, limited
 from proof.sim.loop import VirtualIO, VirtualLoop
 from proof.sim.play import AT_THE_END, Played, play, shrink
+from proof.sim.report import table
 from tenure.facts import Entry
 from tenure.ledger import Code, Ledger, LedgerRefused
 from tenure.units import HOUR, MINUTE
@@ -356,6 +357,25 @@ def test_who_is_stopped_ends_with_the_table_of_what_was_played(stop: signal.Sign
     assert re.fullmatch(rf"(\d+ of 5000 seeds, 0 failed\n)*\nstopped \({stop.name}\)\n", err), err
     assert not [one for pid in pids for one in scratch.place().glob(f"tenure-sim-{pid}-*")]
     assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+def test_every_row_of_the_table_is_explained() -> None:
+    """Names that are written in the source, up to where a word is put in; and the kinds of all faults and events."""
+    page = (ROOT / "docs" / "develop" / "proof-sim.md").read_text()
+    sources = "".join(file.read_text() for file in (ROOT / "proof" / "sim").glob("*.py"))
+    names = set(re.findall(r'"(?:seen|fault)/([a-zA-Z][^"{]*)', sources)) - {"KIND", "WHAT", "crash", "entry"}
+    faults = {kind for home in HOME_FAULTS.values() for kind in import_module(home).KINDS}
+    assert "refused by intake" in names
+    assert [name for name in sorted(names) if f"`{name}" not in page] == []
+    rows = re.findall(r"`([a-z-]+?)(-?\.\.\.)?`", page)
+    known = {name for name, more in rows if not more} | {f"watch{name}" for name, _ in rows if name.startswith("-")}
+    groups = tuple(f"{name}-" for name, more in rows if more.startswith("-"))
+    assert [kind for kind in sorted(faults | FAULTS.keys()) if kind not in known and not kind.startswith(groups)] == []
+
+
+def test_a_long_name_does_not_break_the_column() -> None:
+    lines = table(Counter({f"seen/{'x' * 60}": 3, "seen/y": 4}), seeds=1, hours=1).splitlines()[-2:]
+    assert [len(line) for line in lines] == [72, 72]
 
 
 # -- its faults are what they are called --
