@@ -35,6 +35,7 @@ TOLD_MAX = 5
 """Failures that are told in full: one of each kind first."""
 SHRINK_SECONDS = 300.0
 """How long the lists of all these together are shrunk."""
+EXPLAINED = "What each row counts: docs/develop/proof-sim.md, What goes wrong."
 CLUSTER_SHARE = 5
 """Of so many seeds one is a cluster, where both homes are asked for: its worlds cost more."""
 
@@ -166,6 +167,7 @@ def _many(args: argparse.Namespace) -> int:
         _tell_some(failures, args, hurried=stopped is not None)
     finally:  # a long table, and what failed once more below it
         print(f"commit {describe()}\n\n{table(total, seeds=number, hours=args.hours, seconds=took)}\n")
+        print(f"{EXPLAINED}\n")
         for played in failures:
             print(failure.brief(played, wild=args.wild))
         sys.stdout.flush()

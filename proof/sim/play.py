@@ -56,7 +56,7 @@ def play(plan: Plan, *, watch: Watch | None = None, seconds: float = SECONDS_MAX
         with limited(seconds):
             found = going.to_the_end()
     except Unending as error:
-        found, endless = [f"{error}; it was here:\n{_raised(error)}"], True
+        found, endless = [f"{error}\n{_raised(error)}"], True
     except Exception as error:
         found = [f"{type(error).__name__}: {error}\n{_raised(error)}"]
     return Played(
