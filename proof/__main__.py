@@ -6,7 +6,8 @@ import os
 import signal
 import sys
 from importlib import import_module
-from types import FrameType
+
+from proof import stops
 
 ROOMS = {
     "sim": "whole systems in virtual time, with faults of API, store, nodes and clock (make sim)",
@@ -17,10 +18,6 @@ ROOMS = {
     "flood": "one tenant with 100,000 pending runs; a day of churn",
     "scope": "a small world, all its interleavings",
 }
-
-
-class Terminated(KeyboardInterrupt):
-    """Asked to end by SIGTERM: whoever tidies up after Ctrl-C does so now, too."""
 
 
 def main(argv: list[str]) -> int:
@@ -40,23 +37,19 @@ def main(argv: list[str]) -> int:
 
 def run(argv: list[str]) -> int:
     """The same as a process: who is stopped says so in one line, and who is no longer listened to is silent."""
-    signal.signal(signal.SIGTERM, _terminate)
+    stops.listen()
     try:
         try:
             return main(argv)
         finally:
             sys.stdout.flush()
     except KeyboardInterrupt as stop:
-        number = signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT
+        number = stops.number(stop)
         print(f"\nstopped ({number.name})", file=sys.stderr)
         return 128 + number
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
-
-
-def _terminate(number: int, frame: FrameType | None) -> None:
-    raise Terminated
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -102,6 +102,9 @@ def _show() -> int:
 
 def _replay(options: argparse.Namespace, folder: Path) -> int:
     bench = Bench(options.scenario, folder)
+    if bench.problems:
+        print(_by_itself(bench.name, bench.problems))
+        return 1
     schedule = Schedule(options.scenario, (Place(options.write, options.point), *options.second), options.recover)
     visit = next((visit for visit in bench.visits_of(options.recover) if visit.place == schedule.crashes[0]), None)
     if visit is None:
@@ -128,6 +131,12 @@ def _writes(visits: tuple[Visit, ...]) -> Iterator[tuple[int, str, list[str]]]:
         yield number, kind, [visit.place.point for visit in visits if visit.place.write == number]
 
 
+def _by_itself(name: str, problems: Iterable[str]) -> str:
+    """Of a scenario that fails by itself nothing is learned by crashes."""
+    head = f"\nFAILED  commit {describe()}  {name}\n  this scenario fails without any crash: mend that first"
+    return "\n".join([head, *(f"  wrong: {problem}" for problem in problems)])
+
+
 def _tell(schedule: Schedule, verdict: Verdict) -> None:
     if verdict.is_good:
         return
@@ -152,10 +161,13 @@ class Tally:
         """Schedules whose end was compared with the undisturbed one."""
         self._began, self._told = time.monotonic(), 0
 
+    def give_up(self, name: str, problems: Sequence[str], *, writes: int = 0) -> None:
+        """A scenario fails without any crash: that is said, and no schedule of it is played."""
+        print(_by_itself(name, problems))
+        self.rows.append(Row(name, writes, 0, len(problems), 0))
+
     def play(self, bench: Bench, schedules: Iterable[Schedule]) -> None:
-        row = Row(bench.name, bench.writes, 0, len(bench.problems), 0)
-        for problem in bench.problems:
-            print(f"\n{bench.name}, undisturbed: {problem}")
+        row = Row(bench.name, bench.writes, 0, 0, 0)
         try:
             for schedule in schedules:
                 verdict = bench.run(schedule)
@@ -189,10 +201,11 @@ class Tally:
         _print_table(self.rows, self.kinds)
         if self.failed:
             print(f"{len(self.failed)} schedules failed. To see the first again:\n  {self.failed[0].command}")
-        elif stopped:
+        elif stopped and not any(row.wrong for row in self.rows):
             print("Stopped before the end; what was played broke no rule, and ended as the undisturbed.")
         elif any(row.wrong for row in self.rows):
-            print("Something is wrong though nobody dies; to see all of that scenario: --scenario NAME")
+            alone = [row.scenario for row in self.rows if row.wrong]
+            print(f"No schedule failed; but without any crash {', '.join(alone)} failed: mend that first.")
         else:
             late = sum(self.kinds.values()) - self.compared
             print(f"No rule was broken, and the {self.compared:,} ends that are compared were the undisturbed one (not "
@@ -205,34 +218,61 @@ def _play(options: argparse.Namespace, folder: Path) -> int:
     tally, share = Tally(), Share(options)
     try:
         for name in names:
-            bench = Bench(name, folder)
-            tally.play(bench, share.of(units(bench, options)))
-            bench.close()
+            _play_one(name, folder, tally, lambda bench: share.of(units(bench, options)))
     except KeyboardInterrupt:
         tally.print(stopped=True)
         raise
-    if not any(row.schedules for row in tally.rows):
+    if not any(row.schedules or row.wrong for row in tally.rows):
         print("error: this part has no schedule in it: there are fewer than parts", file=sys.stderr)
         return 2
     return tally.print()
 
 
+def _play_one(name: str, folder: Path, tally: Tally, choose: Callable[[Bench], Iterable[Schedule]]) -> None:
+    try:
+        bench = Bench(name, folder)
+    except Exception as error:
+        tally.give_up(name, [f"{type(error).__name__}: {error}"])
+        return
+    if bench.problems:
+        tally.give_up(name, bench.problems, writes=bench.writes)
+    else:
+        tally.play(bench, choose(bench))
+    bench.close()
+
+
 def _count(options: argparse.Namespace, folder: Path) -> int:
-    """How many there are: of the pairs, only the first crashes have to be played for it."""
+    """How many there are, in this part: of the pairs, only the first crashes have to be played for it."""
+    everything = argparse.Namespace(**{**vars(options), "all": True})
+    share, daily_share, daily = Share(everything), Share(options), 0
     print(f"commit {describe()}\n\n{'scenario':<34}{'writes':>8}{'single':>8}" + "".join(f"{one:>8}" for one in PAIRED))
     total: Counter[str] = Counter()
     for name in [options.scenario] if options.scenario else stock.names():
         bench = Bench(name, folder)
-        found = Counter({"writes": bench.writes, "single": sum(1 for _ in bench.singles())})
-        if name in stock.CORE:
-            found.update(schedule.recover for schedule in bench.pairs())
+        found = Counter({"writes": bench.writes, "single": 0})
+        for schedule in share.of(units(bench, everything)):
+            found["single" if len(schedule.crashes) == 1 else schedule.recover] += 1
+        if not (options.all or options.scenario):
+            daily += sum(1 for _ in daily_share.of(units(bench, options)))
         total.update(found)
         print(_counted(name, found), flush=True)
         bench.close()
     pairs = sum(total[one] for one in PAIRED)
     print(_counted("all", total))
-    print(f"\n{total['single'] + pairs:,} schedules: {total['single']:,} single crashes, {pairs:,} pairs")
+    print(
+        f"\n{total['single'] + pairs:,} schedules: {total['single']:,} single crashes, {pairs:,} pairs{_which(options)}"
+    )
+    if not (options.all or options.scenario):
+        print(f"{daily:,} of them are the daily ones, which are played without --all{_which(options)}")
     return 0
+
+
+def _which(options: argparse.Namespace) -> str:
+    """Of what a count is, if not of all there is."""
+    turn, parts = options.part
+    return (f"; part {turn} of {parts}" if parts > 1 else "") + (
+        f"; one of every {options.every}" if options.every > 1 else ""
+    )
 
 
 def _counted(name: str, found: Counter[str]) -> str:

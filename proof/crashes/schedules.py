@@ -59,8 +59,9 @@ class Bench:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What is wrong though nobody dies."""
-        return (*self.undisturbed.wrongs, *self.with_clients.wrongs, *self.with_clients.differences)
+        """What is wrong though nobody dies, each once."""
+        found = (*self.undisturbed.wrongs, *self.with_clients.wrongs, *self.with_clients.differences)
+        return tuple(dict.fromkeys(found))
 
     @property
     def writes(self) -> int:

@@ -96,10 +96,21 @@ def main(argv: list[str]) -> int:
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
     if given.replay:
-        print(f"{given.replay.id}: {judged[0][1].verdict} {judged[0][1].why}".rstrip())
+        _tell(given.replay, judged[0][1], given.keep)
     else:
-        print(table(judged))
+        print(f"commit {describe()}\n\n{table(judged)}")
+        if given.only and images < given.images:
+            print(f"\nOf {given.images:,} images {images:,} are {given.only}: --images counts all kinds and stores.")
     return _ending(judged, images)
+
+
+def _tell(case: Case, outcome: Outcome, kept: Path | None) -> None:
+    """What came of one image, in the words that a person would read, and where its files are."""
+    print(f"commit {describe()}\n{case.id}: {outcome.verdict} {outcome.why}".rstrip())
+    for line in outcome.words.splitlines():
+        print(f"  {line}")
+    if kept is not None:
+        print(f"Its files are in {kept.resolve()}.")
 
 
 def _chosen(wholes: dict[str, Original], given: argparse.Namespace) -> list[Case]:

@@ -38,6 +38,8 @@ class Outcome(Struct, frozen=True):
 
     verdict: str
     why: str = ""
+    words: str = ""
+    """Of a refusal: its sentence and the next step, as people are told."""
 
 
 WHOLE, TAIL, ROLLED = Outcome("whole"), Outcome("tail"), Outcome("as its anchor")
@@ -62,7 +64,7 @@ def _refused(refusal: Any) -> Outcome:
     """A refusal counts only when it speaks."""
     if not (refusal.sentence and refusal.next_step and refusal.sentence.isprintable()):
         return Outcome("lost", f"a refusal without words that can be shown: {refusal.code}")
-    return Outcome("refused", str(refusal.code))
+    return Outcome("refused", str(refusal.code), f"{refusal.sentence}\n{refusal.next_step}")
 
 
 def _compared(found: list[str], whole: Original, floor: int) -> Outcome:

@@ -54,7 +54,8 @@ def main(argv: list[str]) -> int:
             f"Once more: `{again}`."
         )
         return 1
-    print(f"All {sum(row.goal is not None for row in found)} hold, in {perf_counter() - begin:.0f} s. "
+    promised, took = sum(row.goal is not None for row in found), perf_counter() - begin
+    print(f"All {promised} hold at commit {describe()}, in {took:.0f} s. "
           "`python -m bench --only flood` compares them with before.")  # fmt: skip
     return 0
 

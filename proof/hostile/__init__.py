@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
+from itertools import count
 
 from proof.again import command
 from proof.commit import describe
@@ -22,6 +24,8 @@ from proof.options import positive
 
 NUMBERED_MAX = 10_000
 SHOWN_MAX = 8
+SAID_EVERY = 1000
+"""Manifests between two lines of progress, where nobody watches."""
 
 
 def table(results: dict[str, Result]) -> str:
@@ -38,10 +42,11 @@ def table(results: dict[str, Result]) -> str:
     return "\n".join(lines)
 
 
-def run(bench: Bench, name: str, count: int) -> Result:
-    """One class: each of its variants on each surface, and an honest run afterwards."""
+def run(bench: Bench, name: str, count: int, tell: Callable[[str], None] = lambda _: None) -> Result:
+    """One class: each of its variants on each surface, and an honest run afterwards; ``tell`` hears of each."""
     result = Result()
     for number in range(count):
+        tell(f"{name}:{number}")
         bench.judge(f"{name}:{number}", variant(name, number), result)
     bench.close_class(name, result)
     return result
@@ -66,16 +71,30 @@ def main(argv: list[str]) -> int:
         if tried is not None:
             return _replay(bench, *given.replay, tried, processes=not given.no_processes)
         results: dict[str, Result] = {}
-        for name in [given.only] if given.only else CLASSES:
-            if sys.stderr.isatty():
-                print(f"\r\033[K{name}", end="", file=sys.stderr, flush=True)
-            results[name] = run(bench, name, given.variants)
+        names = [given.only] if given.only else [*CLASSES]
+        tell = _progress(len(names) * given.variants)
+        for name in names:
+            results[name] = run(bench, name, given.variants, tell)
             if not given.no_processes:
                 bench.in_a_process(f"{name}:0", variant(name, 0), results[name])
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
-    print(table(results))
+    print(f"commit {describe()}\n\n{table(results)}")
     return _ending(results)
+
+
+def _progress(total: int) -> Callable[[str], None]:
+    """How many were tried, and which is being tried now: at a terminal each, and elsewhere one line in a while."""
+    done = count(1)
+
+    def tell(name: str) -> None:
+        number = next(done)
+        if sys.stderr.isatty():
+            print(f"\r\033[K{number} of {total} manifests, now {name}", end="", file=sys.stderr, flush=True)
+        elif number % SAID_EVERY == 0:
+            print(f"{number} of {total} manifests", file=sys.stderr, flush=True)
+
+    return tell
 
 
 def _named(text: str) -> tuple[str, int]:
@@ -90,6 +109,7 @@ def _named(text: str) -> tuple[str, int]:
 
 def _replay(bench: Bench, kind: str, number: int, tried: Variant, *, processes: bool) -> int:
     name, result = f"{kind}:{number}", Result()
+    print(f"commit {describe()}\n")
     text = tried.text if len(tried.text) < 4000 else tried.text[:2000] + b" ... " + tried.text[-1000:]
     print(text.decode("utf-8", "backslashreplace").encode("unicode_escape").decode().replace("\\n", "\n"))
     answers = bench.judge(name, tried, result)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from difflib import get_close_matches
-from types import FrameType
 
 import msgspec
 
+from proof import stops
 from proof.mutants import page, results
 from proof.mutants.bugs import MUTANTS
 from proof.mutants.detectors import INVARIANTS, Sight
@@ -27,7 +26,6 @@ GOAL = 95
 """Per cent of the bugs that have to be caught."""
 KILLS_MIN = 2
 """Bugs that every invariant has to see."""
-INTERRUPTED = 130
 
 
 def main(argv: Sequence[str]) -> int:
@@ -57,12 +55,12 @@ def main(argv: Sequence[str]) -> int:
         return 2
     if homeless := [mutant for mutant in mutants if _homeless(mutant)]:
         return _broken({mutant.name: _homeless(mutant) for mutant in homeless})
-    signal.signal(signal.SIGTERM, _interrupt)
+    stops.listen()
     try:
         return _quick(mutants, options) if options.quick else _whole(mutants, options)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         print("Interrupted before anything was tried.")
-        return INTERRUPTED
+        return 128 + stops.number(stop)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -113,10 +111,6 @@ def _homeless(mutant: Mutant) -> str:
     return ""
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
 # --- everything -----------------------------------------------------------------------------------------------------
 
 
@@ -140,7 +134,7 @@ def _whole(mutants: list[Mutant], options: argparse.Namespace) -> int:
         code = _verdict(rows, all_of_them=len(rows) == len(MUTANTS))
         if broken := {name: one.broken for name, one in tried.items() if one.broken}:
             code = _broken(broken)
-        return _interrupted(len(tried), len(jobs)) if interrupted else code
+        return _interrupted(interrupted, len(tried), len(jobs)) if interrupted else code
 
 
 def _beside(options: argparse.Namespace) -> AbstractContextManager[object]:
@@ -148,8 +142,8 @@ def _beside(options: argparse.Namespace) -> AbstractContextManager[object]:
     return redirect_stdout(sys.stderr) if options.output == "json" else nullcontext()
 
 
-def _tried(jobs: list[Job], options: argparse.Namespace) -> tuple[dict[str, Verdict], bool]:
-    """What came of each; and whether a person lost patience."""
+def _tried(jobs: list[Job], options: argparse.Namespace) -> tuple[dict[str, Verdict], KeyboardInterrupt | None]:
+    """What came of each; and how a person lost patience."""
     done: dict[str, Verdict] = {}
     began = time.monotonic()
     trying = run(jobs, hands=options.jobs)
@@ -160,11 +154,11 @@ def _tried(jobs: list[Job], options: argparse.Namespace) -> tuple[dict[str, Verd
                 _keep(_row(job, verdict, options.commit))
             said = "BROKEN" if verdict.broken else f"seen {len(verdict.sights)} times" if verdict.sights else "NOT SEEN"
             _progress(f"{len(done)} of {len(jobs)}: {job.name}, {said} ({time.monotonic() - began:.0f} s)")
-    except KeyboardInterrupt:
-        return done, True
+    except KeyboardInterrupt as stop:
+        return done, stop
     finally:
         trying.close()
-    return done, False
+    return done, None
 
 
 def _row(job: Job, verdict: Verdict, commit: str) -> Row:
@@ -239,9 +233,9 @@ def _broken(broken: dict[str, str]) -> int:
     return 1
 
 
-def _interrupted(done: int, of: int) -> int:
+def _interrupted(stop: KeyboardInterrupt, done: int, of: int) -> int:
     print(f"Interrupted: {done} of {of} were tried.")
-    return INTERRUPTED
+    return 128 + stops.number(stop)
 
 
 # --- the quickest killers -------------------------------------------------------------------------------------------
@@ -273,7 +267,7 @@ def _quick(mutants: list[Mutant], options: argparse.Namespace) -> int:
     broken = {name: one.broken for name, one in tried.items() if one.broken}
     enough = len(mutants) < len(MUTANTS) or seen * 100 >= GOAL * len(mutants)
     code = _broken(broken) if broken else 0 if enough and not missed and not stale else 1
-    return _interrupted(len(tried), len(jobs)) if interrupted else code
+    return _interrupted(interrupted, len(tried), len(jobs)) if interrupted else code
 
 
 def _progress(text: str) -> None:

@@ -8,9 +8,11 @@ image decides every move exactly as this one does, and is then the same, byte fo
 
 from __future__ import annotations
 
+import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
+from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
 import msgspec
@@ -20,7 +22,7 @@ from proof.scope.point import Frozen, Point, act, attempts_after, entry_of, free
 from proof.scope.rewind import Rewind
 from proof.scope.tally import count
 from proof.scope.world import CUSTODIAN, Move, head, moves
-from tenure.audit import Auditor, settled_pass_wrote
+from tenure.audit import Auditor, Violation, settled_pass_wrote
 from tenure.engine import Outcome, State, Tick, dump, load, next_wake, step
 from tenure.engine.lottery import DrawRefused, draw
 from tenure.facts import Entry, Froze
@@ -170,7 +172,7 @@ class Expansion:
         return told
 
     def _finds(self, path: tuple[str, ...], error: Exception) -> None:
-        self._tallies.findings.append(Finding(path, f"{type(error).__name__}: {error}"))
+        self._tallies.findings.append(Finding(path, in_words(error)))
 
     def _arrive(self, here: _Live, outcome: Outcome, image: bytes, path: tuple[str, ...], then: Then) -> list[_Told]:
         """Where a move has led to: checked if nobody was there, or if the search goes on from it on this path."""
@@ -208,7 +210,7 @@ def once_more(state: State) -> bool:
     if settled:
         again = step(state, Tick(), now=state.now)
         found = settled_pass_wrote(again.facts, at=state.now)
-        assert not found, "\n".join(map(str, found))
+        assert not found, sentences(found)
         assert not again.looked, "I11-settled: there was something left to decide on"
     return settled
 
@@ -217,7 +219,20 @@ def audit(auditor: Auditor, entry: Entry | None, *, at: Instant, settled: bool) 
     """What the auditor says of an entry, and of all that is open after it."""
     found = auditor.feed(entry) if entry is not None else []
     found += auditor.check(at, settled=settled)
-    assert not found, "\n".join(map(str, found))
+    assert not found, sentences(found)
+
+
+def sentences(found: Iterable[Violation]) -> str:
+    """What an auditor found, for people; each once."""
+    return "\n".join(dict.fromkeys(one.sentence() for one in found))
+
+
+def in_words(error: Exception) -> str:
+    """What does not hold: as it was said, or else what was raised and where."""
+    if isinstance(error, AssertionError) and str(error):
+        return str(error)
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({last.name}, {Path(last.filename).name}:{last.lineno})"
 
 
 def _rebuilt(twin: State, of_twin: Rewind, move: Move, outcome: Outcome, after: bytes) -> None:

@@ -12,17 +12,25 @@ from collections.abc import Iterator, Sequence
 from random import Random
 from typing import NamedTuple
 
-from proof.scope.expand import check
+from proof.scope.expand import check, in_words, sentences
 from proof.scope.point import Point, act, attempts_after, beginning, entry_of, freeze, key_of
 from proof.scope.world import Move, moves
 from tenure.audit import check_all
 from tenure.engine import Outcome, State, dump, next_wake
-from tenure.facts import Closed, Ending, Fact, Froze, Moved, Noted, Opened, Placed, Reserved, Resolved, Seen
+from tenure.facts import Closed, Ending, Entry, Fact, Froze, Moved, Noted, Opened, Placed, Reserved, Resolved, Seen
 from tenure.shell.home import fold_entry
 
 
 class NoSuchMove(ValueError):
     """A path says something that cannot happen there."""
+
+
+class Broken(Exception):
+    """Something does not hold after a path: what a search would call a finding."""
+
+    def __init__(self, path: Sequence[str], says: str) -> None:
+        super().__init__(says)
+        self.path, self.says = tuple(path), says
 
 
 class Trail:
@@ -38,19 +46,24 @@ class Trail:
 
     def go(self, name: str) -> Outcome:
         """One move further, with all checks of the search."""
+        outcome, entry = self.take(name)
+        check(self.state, self.auditor, entry)
+        return outcome
+
+    def take(self, name: str) -> tuple[Outcome, Entry | None]:
+        """One move further, unchecked: what was decided, and the entry for that."""
         plain, _, luck = name.partition("~")
         found = self.moves().get(plain)
         if found is None:
             raise NoSuchMove(f"{name!r} cannot happen after {' '.join(self.path) or 'nothing'!r}; "
                              f"what can: {' '.join(self.moves())}")  # fmt: skip
-        outcome = act(self.state, found._replace(luck=int(luck or 0)))
         self.path.append(name)
+        outcome = act(self.state, found._replace(luck=int(luck or 0)))
         self.attempts = attempts_after(self.attempts, outcome.facts)
         entry = entry_of(self.state, outcome, len(self.entries) + 1)
         if entry is not None:
             self.entries.append(entry)
-        check(self.state, self.auditor, entry)
-        return outcome
+        return outcome, entry
 
     def point(self) -> Point:
         """Where it has come to, for a search to begin at."""
@@ -63,7 +76,7 @@ class Trail:
         wake = next_wake(self.state)
         settled = wake is None or wake > self.state.now
         found = check_all(self.entries, now=self.state.now, settled=settled)
-        assert not found, "\n".join(map(str, found))
+        assert not found, sentences(found)
         folded = State(self.state.fleet)
         for entry in self.entries:
             fold_entry(folded, entry)
@@ -88,13 +101,19 @@ class Step(NamedTuple):
 
 
 def story(path: Sequence[str]) -> Iterator[Step]:
-    """A path move by move; raises what a search would call a finding."""
+    """A path move by move; raises ``Broken`` where something does not hold, once the move that breaks it is told."""
     trail = Trail()
     begun = trail.state.now
-    for name in path:
-        outcome = trail.go(name)
-        yield Step(name, trail.state.now - begun, [_text(fact) for fact in outcome.facts])
-    trail.prove()
+    try:
+        for name in path:
+            outcome, entry = trail.take(name)
+            yield Step(name, trail.state.now - begun, [_text(fact) for fact in outcome.facts])
+            check(trail.state, trail.auditor, entry)
+        trail.prove()
+    except NoSuchMove:
+        raise
+    except Exception as error:
+        raise Broken(trail.path, in_words(error)) from error
 
 
 def _text(fact: Fact) -> str:

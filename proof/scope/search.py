@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from os import getpid, getppid
@@ -95,7 +95,7 @@ class Worker:
 
 def search(
     start: Point, depth: int, *, jobs: int = 1, minutes: float = 10.0, progress: bool = False
-) -> Iterator[Level]:
+) -> Generator[Level, None, None]:
     """All levels up to a depth, or as far as the time goes. The last two are searched together, and told of together;
     both may be incomplete then."""
     begin, before = monotonic(), len(start.path)

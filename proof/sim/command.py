@@ -7,13 +7,15 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Generator, Iterable
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from proof import scratch
+from proof.commit import describe
 from proof.options import folder, positive, whole
 from proof.sim import failure
 from proof.sim.events import Event, Mode, Plan
@@ -25,8 +27,15 @@ from tenure.facts import Closed, Entry, Fact, Moved, Noted, Opened, Reserved
 from tenure.testing import START
 from tenure.units import format_time
 
+USUAL = {"seeds": 100, "first": 0, "mode": "both", "home": "both", "hours": 48, "jobs": 2}
+"""What is meant where nothing is said."""
 TOLD_EVERY = 100
 """Seeds between two lines of progress, where nobody watches."""
+TOLD_MAX = 5
+"""Failures that are told in full: one of each kind first."""
+SHRINK_SECONDS = 300.0
+"""How long the lists of all these together are shrunk."""
+EXPLAINED = "What each row counts: docs/develop/proof-sim.md, What goes wrong."
 CLUSTER_SHARE = 5
 """Of so many seeds one is a cluster, where both homes are asked for: its worlds cost more."""
 
@@ -34,8 +43,10 @@ CLUSTER_SHARE = 5
 def main(argv: list[str]) -> int:
     parser = _arguments()
     args = parser.parse_args(argv)
-    if args.only is not None and args.replay is None:
-        parser.error("--only needs --replay: it names events of one seed")
+    if senseless := _senseless(args):
+        parser.error(senseless)
+    for name, usual in USUAL.items():
+        setattr(args, name, usual if getattr(args, name) is None else getattr(args, name))
     scratch.sweep()
     if args.events is not None:
         return _replay(args.events, args)
@@ -50,18 +61,39 @@ def main(argv: list[str]) -> int:
     return _many(args)
 
 
+def _senseless(args: argparse.Namespace) -> str:
+    """What was asked for and would be ignored, in a sentence; options that nobody gave are None."""
+
+    def given(*names: str) -> str:
+        return ", ".join(
+            f"--{'from' if name == 'first' else name}" for name in names if getattr(args, name) is not None
+        )
+
+    if args.only is not None and args.replay is None:
+        return "--only needs --replay: it names events of one seed"
+    if args.replay is not None and args.events is not None:
+        return "--replay makes a world from its seed, --events reads one from a file: write one of them"
+    if args.events is not None and (more := given("home", "mode", "hours") or "--wild" * args.wild):
+        return f"the world is in the file of --events: leave {more} away"
+    if args.replay is None and args.events is None:
+        return "--trace tells of one world: name it with --replay or --events" if args.trace else ""
+    if more := given("seeds", "first", "jobs"):
+        return f"--replay and --events play one world: leave {more} away"
+    return ""
+
+
 def _arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m proof sim", description="Whole systems in virtual time, with faults."
     )
-    parser.add_argument("--seeds", type=positive, default=100, help="how many worlds (100)")
-    parser.add_argument("--from", type=whole, default=0, dest="first", metavar="K", help="the first seed (0)")
-    parser.add_argument("--mode", choices=("safety", "liveness", "both"), default="both",
+    parser.add_argument("--seeds", type=positive, help="how many worlds (100)")
+    parser.add_argument("--from", type=whole, dest="first", metavar="K", help="the first seed (0)")
+    parser.add_argument("--mode", choices=("safety", "liveness", "both"),
                         help="liveness: some of it stays broken for good (both: every second seed)")  # fmt: skip
-    parser.add_argument("--home", choices=("embedded", "cluster", "both"), default="both",
+    parser.add_argument("--home", choices=("embedded", "cluster", "both"),
                         help=f"both: every {CLUSTER_SHARE}th seed is a cluster")  # fmt: skip
-    parser.add_argument("--hours", type=positive, default=48, help="virtual hours of events in each world (48)")
-    parser.add_argument("--jobs", type=positive, default=2, help="processes (2)")
+    parser.add_argument("--hours", type=positive, help="virtual hours of events in each world (48)")
+    parser.add_argument("--jobs", type=positive, help="processes (2)")
     parser.add_argument("--out", type=folder, default=".", help="where failures are written (here)")
     parser.add_argument("--replay", type=whole, metavar="SEED", help="one seed alone")
     parser.add_argument("--only", type=_steps, metavar="3,17,...", help="with --replay: of its events only these")
@@ -113,8 +145,10 @@ def _one(seed: int, home: str, mode: str, hours: int, wild: bool) -> Played:
 
 def _many(args: argparse.Namespace) -> int:
     begun, total, failures, number = time.perf_counter(), Counter[str](), list[Played](), 0
-    seeds = range(args.first, args.first + args.seeds)
-    playing = play_all(seeds, home=args.home, mode=args.mode, hours=args.hours, jobs=args.jobs, wild=args.wild)
+    seeds, open_ones = range(args.first, args.first + args.seeds), list[int]()
+    playing = play_all(
+        seeds, home=args.home, mode=args.mode, hours=args.hours, jobs=args.jobs, wild=args.wild, left=open_ones.extend
+    )
     stopped: KeyboardInterrupt | None = None
     try:
         for number, played in enumerate(playing, start=1):
@@ -129,32 +163,60 @@ def _many(args: argparse.Namespace) -> int:
         playing.close()
     _say("\n" if sys.stderr.isatty() else "")
     took = time.perf_counter() - begun
-    print(table(total, seeds=number, hours=args.hours, seconds=took))
-    seen: set[str] = set()
-    for played in failures:
-        if played.signature not in seen and len(seen) < 5:
-            seen.add(played.signature)
-            _tell(played, args, hurried=stopped is not None)
+    try:
+        _tell_some(failures, args, hurried=stopped is not None)
+    finally:  # a long table, and what failed once more below it
+        print(f"commit {describe()}\n\n{table(total, seeds=number, hours=args.hours, seconds=took)}\n")
+        print(f"{EXPLAINED}\n")
+        for played in failures:
+            print(failure.brief(played, wild=args.wild))
+        sys.stdout.flush()
     if stopped is not None:
-        print(f"\nStopped after {number} of {args.seeds} seeds, of which {len(failures)} failed.", flush=True)
+        print(f"Stopped after {number} of {args.seeds} seeds, of which {len(failures)} failed.{_still(open_ones)}")
+        sys.stdout.flush()
         raise stopped
-    print(f"\n{len(failures)} of {args.seeds} seeds failed." if failures else f"\nAll {args.seeds} seeds hold.")
+    print(f"{len(failures)} of {args.seeds} seeds failed." if failures else f"All {args.seeds} seeds hold.")
     return 1 if failures else 0
 
 
+def _still(seeds: list[int]) -> str:
+    """Who was not ready when somebody stopped it all: if it took long, one of these did."""
+    return f" Still in play: {', '.join(map(str, seeds))}." if seeds else ""
+
+
+def _tell_some(failures: list[Played], args: argparse.Namespace, *, hurried: bool) -> None:
+    """The first of each kind, and more while there are few."""
+    firsts = list({played.signature: played for played in reversed(failures)}.values())[::-1]
+    chosen = {id(played) for played in firsts}
+    some = [*firsts, *(played for played in failures if id(played) not in chosen)][:TOLD_MAX]
+    until = time.monotonic() + SHRINK_SECONDS
+    for left, played in zip(range(len(some), 0, -1), some, strict=True):
+        _tell(played, args, hurried=hurried, seconds=max(0.0, until - time.monotonic()) / left)
+
+
 def play_all(
-    seeds: Iterable[int], *, home: str, mode: str, hours: int, jobs: int, wild: bool = False
+    seeds: Iterable[int],
+    *,
+    home: str,
+    mode: str,
+    hours: int,
+    jobs: int,
+    wild: bool = False,
+    left: Callable[[list[int]], None] = lambda _: None,
 ) -> Generator[Played, None, None]:
-    """Every seed, in order, whoever played it. Who stops asking stops them all, at once and with nothing left."""
+    """Every seed, in order, whoever played it. Who stops asking stops them all, at once and with nothing left; ``left``
+    is told of the seeds that were in play."""
     if jobs <= 1:
-        yield from (_one(seed, home, mode, hours, wild) for seed in seeds)
+        yield from _one_by_one(seeds, partial(_one, home=home, mode=mode, hours=hours, wild=wild), left)
         return
     pool = ProcessPoolExecutor(jobs, initializer=_deaf)
+    futures: dict[int, Future[Played]] = {}
     try:
-        futures = [pool.submit(_one, seed, home, mode, hours, wild) for seed in seeds]
-        for future in futures:
+        futures = {seed: pool.submit(_one, seed, home, mode, hours, wild) for seed in seeds}
+        for future in futures.values():
             yield future.result()
     except BaseException:
+        left([seed for seed, future in futures.items() if not future.done()][:jobs])  # they are begun in this order
         workers, manager = list((pool._processes or {}).values()), pool._executor_manager_thread
         pool.shutdown(wait=False, cancel_futures=True)
         for worker in workers:
@@ -168,6 +230,18 @@ def play_all(
     pool.shutdown()
 
 
+def _one_by_one(
+    seeds: Iterable[int], one: Callable[[int], Played], left: Callable[[list[int]], None]
+) -> Generator[Played, None, None]:
+    for seed in seeds:
+        try:
+            played = one(seed)
+        except KeyboardInterrupt:
+            left([seed])
+            raise
+        yield played
+
+
 def _deaf() -> None:
     """Ctrl-C reaches everybody at a terminal, and it is the parent who sees to it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -178,38 +252,52 @@ def _deaf() -> None:
 
 
 def _replay(plan: Plan, args: argparse.Namespace) -> int:
-    played = play(plan, watch=_show if args.trace else None)
-    print(table(played.tally, seeds=1, hours=plan.hours))
-    if not played.failed:
-        print(f"\nSeed {plan.seed} ({plan.home}, {plan.mode}, {len(plan.events)} events) holds.")
-        return 0
+    try:
+        played = play(plan, watch=_show if args.trace else None)
+    except KeyboardInterrupt:
+        print(f"Stopped. Still in play: {plan.seed} ({plan.home}, {plan.mode}).", flush=True)
+        raise
     if args.events is not None:
         args.no_shrink = True
-    _tell(played, args)
-    return 1
+    try:
+        if played.failed:
+            _tell(played, args)
+    finally:
+        print(f"commit {describe()}\n\n{table(played.tally, seeds=1, hours=plan.hours)}\n")
+    how = f"fails: {failure.where(played)}" if played.failed else "holds"
+    print(f"Seed {plan.seed} ({plan.home}, {plan.mode}, {len(plan.events)} events) {how}.")
+    return int(played.failed)
 
 
-def _tell(played: Played, args: argparse.Namespace, *, hurried: bool = False) -> None:
+def _tell(played: Played, args: argparse.Namespace, *, hurried: bool = False, seconds: float = SHRINK_SECONDS) -> None:
     """Commit, seed, step, what does not hold, and the shortest list of events that shows it, in a file."""
-    print("\n" + failure.head(played))
-    shortest = [played]
-    if not args.no_shrink:
-        try:
-            if not hurried:
-                shrink(played, say=lambda text: _progress(f"shrinking: {text}"), keep=shortest.append)
-        finally:  # also of whoever has no patience: what was found is not lost
-            _say("\n" if sys.stderr.isatty() else "")
-            _keep(shortest[-1], played, args.out)
-    else:
+    print(failure.head(played))
+    if args.no_shrink:
         print(failure.events(played.plan, most=20, width=160))
+    else:
+        _shrink(played, args.out, hurried=hurried, seconds=seconds)
     if args.events is None and args.only is None:
-        print(f"  the whole seed: {failure.seed_again(played.plan, wild=args.wild)}", flush=True)
+        print(f"  the whole seed: {failure.seed_again(played.plan, wild=args.wild)}")
+    print(flush=True)
 
 
-def _keep(short: Played, whole: Played, out: Path) -> None:
+def _shrink(played: Played, out: Path, *, hurried: bool, seconds: float) -> None:
+    shortest, why = [played], "it does not end" if played.endless else "stopped"
+    try:
+        if not hurried and not played.endless:
+            until = time.monotonic() + seconds
+            shrink(
+                played, say=lambda text: _progress(f"shrinking: {text}"), keep=shortest.append, seconds=seconds
+            )  # fmt: skip
+            why = "" if time.monotonic() < until else "time was up"
+    finally:  # also of whoever has no patience: what was found is not lost
+        _say("\n" if sys.stderr.isatty() else "")
+        _keep(shortest[-1], out, "  " + failure.enough(shortest[-1], played, why=why))
+
+
+def _keep(short: Played, out: Path, enough: str) -> None:
     plan = short.plan
     file = out / f"sim-{plan.home}-{plan.mode}-{plan.seed}.json"
-    enough = f"  {len(plan.events)} of {len(whole.plan.events)} events are enough"
     try:
         failure.write(plan, file)
     except OSError as error:

@@ -10,18 +10,51 @@ import msgspec
 from proof.again import at_root, command
 from proof.commit import describe
 from proof.sim.events import Plan
-from proof.sim.play import AT_THE_END, Played, shrink
+from proof.sim.play import AT_THE_END, BEFORE_ALL, Played, shrink
 
 SHRINK_SECONDS = 60.0
 """How long a test tries to leave events out before it tells what it has."""
 
 
+SAID_MAX = 5
+"""Sentences about one failure."""
+
+
+def where(played: Played) -> str:
+    """At which of its events, or after which, while time passed."""
+    step, many = played.step, len(played.plan.events)
+    if step == AT_THE_END:
+        return "at the end"
+    if step == BEFORE_ALL:
+        return f"before step 1 of {many}" if many else "with no event at all"
+    return f"{'after ' if played.later else ''}step {step + 1} of {many}"
+
+
+def _whose(played: Played) -> str:
+    plan = played.plan
+    return f"seed {plan.seed}  {plan.home}  {plan.mode}  {where(played)}"
+
+
 def head(played: Played) -> str:
-    plan, step = played.plan, played.step
-    where = "at the end" if step == AT_THE_END else f"step {step + 1} of {len(plan.events)}"
-    said = [f"FAILED  commit {describe()}  seed {plan.seed}  {plan.home}  {plan.mode}  {where}"]
-    said += ["  " + sentence.replace("\n", "\n  ") for sentence in played.found[:5]]
-    return "\n".join(said)
+    """What does not hold, each once."""
+    sentences = list(dict.fromkeys(played.found))
+    said = [f"FAILED  commit {describe()}  {_whose(played)}"]
+    said += ["  " + sentence.replace("\n", "\n  ") for sentence in sentences[:SAID_MAX]]
+    more = len(sentences) - SAID_MAX
+    return "\n".join([*said, *([f"  ... and {more} more"] if more > 0 else [])])
+
+
+def brief(played: Played, *, wild: bool = False) -> str:
+    """One line, and how to see it again."""
+    return f"{_whose(played)}: {played.found[0].splitlines()[0]}\n  {seed_again(played.plan, wild=wild)}"
+
+
+def enough(short: Played, whole: Played, *, why: str = "") -> str:
+    """How short a list got; ``why`` it might get shorter still."""
+    kept, of = len(short.plan.events), len(whole.plan.events)
+    if why and kept == of:
+        return f"not shrunk: {why} ({of} events)"
+    return f"{kept} of {of} events are enough" + (f" ({why}: fewer may be)" if why else "")
 
 
 def steps(short: Played, whole: Plan) -> list[int]:
@@ -60,7 +93,7 @@ def told(played: Played, *, seconds: float = SHRINK_SECONDS, say: Callable[[str]
     short = shrink(played, say=say, seconds=seconds)
     return "\n".join([
         head(played),
-        f"  {len(short.plan.events)} of {len(played.plan.events)} events are enough:",
+        f"  {enough(short, played, why='it does not end' if played.endless else '')}:",
         events(short.plan),
         f"  see it again:   {seed_again(played.plan, only=steps(short, played.plan))}",
         f"  the whole seed: {seed_again(played.plan)}",
@@ -69,7 +102,5 @@ def told(played: Played, *, seconds: float = SHRINK_SECONDS, say: Callable[[str]
 
 def all_told(failed: list[Played]) -> str:
     """Of several failures the first in full, and of the others how to see them."""
-    more = [
-        f"and seed {one.plan.seed}: {one.found[0].splitlines()[0]}\n  {seed_again(one.plan)}" for one in failed[1:10]
-    ]
+    more = [f"and {brief(one)}" for one in failed[1:10]]
     return "\n".join(["", told(failed[0]), *more])

@@ -28,8 +28,11 @@ def table(total: Counter[str], *, seeds: int, hours: int, seconds: float | None 
     if seconds is not None:
         head += f" in {seconds:.1f} s: {seeds / max(seconds, 1e-9):.2f} seeds a second"
     lines = [head]
+    width = max([38, *(len(key.partition("/")[2]) + 1 for key in total)])
     for group, title in TITLES.items():
-        rows = sorted((key.partition("/")[2], number) for key, number in total.items() if key.startswith(group + "/"))
+        rows = sorted(
+            (key.partition("/")[2], number) for key, number in total.items() if number and key.startswith(group + "/")
+        )
         if rows:
-            lines += ["", title, *(f"  {name:<38}{number:>9,}" for name, number in rows)]
+            lines += ["", title, *(f"  {name:<{width}}{number:>9,}" for name, number in rows)]
     return "\n".join(lines)

@@ -33,11 +33,15 @@ def test_a_kind_that_is_not_there_is_one(capsys: pytest.CaptureFixture[str]) -> 
     assert "there is no 'simulation'" in capsys.readouterr().err
 
 
+PLAN = next((Path(__file__).parent / "sim").glob("*.json"))
 SENSELESS = {
     "crashes": ("--part 7/6", "--part 0/6", "--part x", "--part 100/6", "--every 0", "--point x"),
     "sim": ("--seeds 0", "--seeds -3", "--hours 0", "--jobs 0", "--from x", "--out /nowhere/at/all", "--only 3",
-            "--events /nowhere", f"--events {__file__}", "--replay 0 --only 9999"),
-    "scope": ("--depth 0", "--depth -1", "--depth x", "--jobs 0", "--jobs -1", "--minutes -1", "--minutes nan"),
+            "--events /nowhere", f"--events {__file__}", "--replay 0 --only 9999", "--trace", "--replay 3 --seeds 9",
+            "--replay 3 --from 1", "--replay 3 --jobs 1", f"--replay 3 --events {PLAN}", f"--events {PLAN} --seeds 1",
+            f"--events {PLAN} --mode safety", f"--events {PLAN} --wild"),
+    "scope": ("--depth 0", "--depth -1", "--depth x", "--jobs 0", "--jobs -1", "--minutes -1", "--minutes nan",
+              "--minutes 0", "--path +a --depth 3", "--path +a --minutes 1", "--path +a --after +b"),
     "flood": ("--pending 0 --hours 0", "--pending -5", "--pending 5", "--hours 2", "--hours -3", "--hours nan",
               "--hours inf", "--seed x"),
     "mutants": ("--jobs 0", "--part 5/4", "--quick -o json", "--list -o json"),

@@ -260,6 +260,46 @@ def test_pairs_are_all_pairs_of_writes_recovered_by_the_same_and_by_another(fold
     assert sum(1 for _ in units(bench, asked)) == sum(1 for _ in bench.singles()) + sum(1 for _ in bench.firsts())
 
 
+def test_a_count_is_of_the_part_that_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(stock, "names", lambda: ["start-and-complete"])
+
+    def counted(*words: str) -> list[int]:
+        assert main(["--count", *words]) == 0
+        last = capsys.readouterr().out.partition("\n\n")[2].partition("\n\n")[2].splitlines()
+        return [int(line.split()[0].replace(",", "")) for line in last]
+
+    whole, daily = counted()
+    assert daily == DAILY_SINGLES
+    assert counted("--all") == [whole]
+    assert sum(counted("--all", "--part", f"{turn}/3")[0] for turn in (1, 2, 3)) == whole
+    assert counted("--every", "7") == [-(-whole // 7), -(-daily // 7)]
+
+
+@pytest.mark.parametrize("words", [[], ["--write", "6", "--point", "before-commit"]])
+def test_a_scenario_that_fails_by_itself_is_told_once_and_its_schedules_are_not_played(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("proof.crashes.judge._pods", lambda played: iter(["pod x is alive, and nobody knows it"]))
+    monkeypatch.setattr(Bench, "run", lambda *_: pytest.fail("a schedule was played"))
+    assert main(["--scenario", "start-and-complete", *words]) == 1
+    said = capsys.readouterr().out
+    assert said.count("this scenario fails without any crash: mend that first") == 1
+    assert said.count("pod x is alive, and nobody knows it") == 1
+
+
+def test_a_scenario_that_cannot_be_played_at_all_is_told_as_well(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise KeyError("lost")
+
+    monkeypatch.setattr(Home, "drive", broken)
+    assert main(["--scenario", "start-and-complete"]) == 1
+    assert "fails without any crash: mend that first\n  wrong: KeyError: 'lost'\n" in capsys.readouterr().out
+
+
 def test_a_part_with_nothing_in_it_is_no_success(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--scenario", "start-and-complete", "--part", "99999/99999"]) == 2
     said = capsys.readouterr()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import shlex
 import sqlite3
 from collections import Counter
@@ -178,7 +179,10 @@ def test_a_failure_says_how_to_see_it_again(
 ) -> None:
     name = "finished:cut:fleet.db:512"
     assert damage.main(["--replay", name, "--keep", str(tmp_path / "kept")]) == 0
-    assert capsys.readouterr().out.startswith(f"{name}: refused ")
+    said = capsys.readouterr().out
+    assert said.startswith(f"commit {describe()}\n{name}: refused Damaged\n  ")
+    assert len([line for line in said.splitlines() if line.startswith("  ")]) >= 2, "why, and what to do next"
+    assert f"\nIts files are in {tmp_path / 'kept'}.\n" in said
     assert (tmp_path / "kept" / LEDGER).stat().st_size == 512
     monkeypatch.setattr(damage, "judge", lambda *_, **__: damage.Outcome("lost", "planted"))
     assert damage.main(["--only", "stray", "--images", "200"]) == 1
@@ -188,6 +192,18 @@ def test_a_failure_says_how_to_see_it_again(
     assert shlex.split(again)[1:5] == ["-m", "proof", "damage", "--replay"]
     assert len(shlex.split(again)) == 6
     assert "'" in again, "a stray sector's name has a sign in it that a shell would act on"
+
+
+def test_a_success_names_its_commit_and_how_many_of_the_images_were_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(damage, "judge", lambda *_, **__: damage.Outcome("whole"))
+    assert damage.main(["--only", "stray", "--images", "200"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"commit {describe()}\n")
+    found = re.search(r"\nOf 200 images (\d+) are stray: --images counts all kinds and stores\.\n\n(\d+) damaged", said)
+    assert found is not None, said
+    assert 0 < int(found[1]) == int(found[2]) < 200
 
 
 # --- bugs that were found this way ----------------------------------------------------------------------------------

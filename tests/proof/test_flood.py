@@ -15,6 +15,7 @@ from bench.promises import BENCHES
 from bench.result import TINY, Row
 from proof import flood
 from proof.__main__ import main as prove
+from proof.commit import describe
 from proof.flood import behind, churn
 from proof.flood.behind import Pair
 from proof.flood.churn import Churn, held
@@ -154,6 +155,7 @@ def test_the_command_says_what_holds_and_how_to_see_it_again(
     monkeypatch.setattr(flood, "rows", lambda *args, **kwargs: iter([row]))
     assert prove(["flood", "--pending", "70", "--hours", "3", "--seed", "9"]) == status
     last = capsys.readouterr().out.splitlines()[-1]
+    assert describe() in last
     assert ("All 1 hold" in last) is not status
     assert (" -m proof flood --pending 70 --hours 3 --seed 9" in last) is bool(status)
 

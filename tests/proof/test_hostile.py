@@ -171,13 +171,16 @@ def test_a_failure_says_how_to_see_it_again(
 ) -> None:
     assert hostile.main(["--replay", "negative:3", "--no-processes"]) == 0
     out = capsys.readouterr().out
+    assert out.startswith(f"commit {describe()}\n")
     assert "--- command line: refused" in out
     assert "--- webhook: refused" in out
     monkeypatch.setattr(hostile.Bench, "close_class", lambda _, name, result: result.findings.append(
         Finding(name, "fleet", "planted")))  # fmt: skip
     monkeypatch.setattr("proof.hostile.judge._wrongly_taken", lambda *_: "planted")
+    monkeypatch.setattr(hostile, "SAID_EVERY", 1)
     assert hostile.main(["--class", "zero", "--variants", "2", "--no-processes"]) == 1
-    out = capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert err == "1 of 2 manifests\n2 of 2 manifests\n"
     assert f"at commit {describe()}, again: {command('hostile', '--replay', 'zero:1')}\n" in out
     assert f"at commit {describe()}, again: {command('hostile', '--class', 'zero', '--variants', 2)}\n" in out
     assert out.endswith("3 faults in 2 manifests.\n")

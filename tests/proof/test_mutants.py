@@ -221,7 +221,7 @@ def test_who_is_interrupted_says_what_was_done_and_leaves_nobody_behind(number: 
             time.sleep(0.02)
         process.send_signal(number)
         said, _ = process.communicate()
-        assert (process.returncode, said.splitlines()[-1]) == (130, "Interrupted: 0 of 1 were tried.")
+        assert (process.returncode, said.splitlines()[-1]) == (128 + number, "Interrupted: 0 of 1 were tried.")
         assert _session(process.pid) == []
 
 

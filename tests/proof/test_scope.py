@@ -1,6 +1,7 @@
 """The small-scope check: what it counts, what it takes for the same, and that it finds what is wrong."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -18,6 +19,7 @@ from types import FunctionType, MethodType
 import pytest
 from msgspec import Struct
 
+from proof.commit import describe
 from proof.scope import main, search, tally
 from proof.scope.claims import Claims
 from proof.scope.expand import audit
@@ -267,12 +269,20 @@ def test_a_planted_bug_is_found_on_a_shortest_path(
     assert main(["--depth", "4", "--jobs", "1"]) == 1
     said = capsys.readouterr().out
     assert "VIOLATION after 3 moves: +a bound:a-a1-0 ok:a-a1-0" in said
-    assert "I3-pods-and-leases" in said
+    sentence = r"\nVIOLATION after 3 moves: [^\n]*\n(I3-pods-and-leases at \S+, \S+: [^\n]+: expected [^\n]+\.)\n"
+    found = re.search(sentence, said)
+    assert found is not None, said
     assert " -m proof scope --path '+a bound:a-a1-0 ok:a-a1-0'\n" in said
     assert main(["--path", "+a bound:a-a1-0 ok:a-a1-0"]) == 1
+    said = capsys.readouterr().out
+    assert said.count(found[1]) == 1, "the same words, once"
+    assert re.search(r" s  ok:a-a1-0\n +[^\n]+\n( +[^\n]+\n)*\nVIOLATION", said), "what broke it is shown"
+    assert "VIOLATION after 3 moves: +a bound:a-a1-0 ok:a-a1-0\n" in said
 
 
-def test_an_exception_of_the_engine_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exception_of_the_engine_is_a_finding(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def fail(turn: Turn, row: RunRow) -> None:
         raise KeyError(row.key)
 
@@ -280,7 +290,11 @@ def test_an_exception_of_the_engine_is_a_finding(monkeypatch: pytest.MonkeyPatch
     *_, level = search.search(follow(()).point(), 4, jobs=1, minutes=60)
     assert level.depth == 3
     assert {one.path[-1] for one in level.tallies.findings} == {"ok:a-a1-0", "ok:b-a1-0"}
-    assert all("KeyError" in one.says for one in level.tallies.findings)
+    assert all(
+        one.says.startswith("KeyError: ") and "(fail, test_scope.py:" in one.says for one in level.tallies.findings
+    )
+    assert main(["--path", "+a bound:a-a1-0 ok:a-a1-0"]) == 1
+    assert "VIOLATION after 3 moves: +a bound:a-a1-0 ok:a-a1-0\nKeyError: 'lab/a' (fail" in capsys.readouterr().out
 
 
 def test_a_draw_falls_on_either_owner() -> None:
@@ -336,7 +350,7 @@ def test_a_path_is_told_move_by_move(capsys: pytest.CaptureFixture[str]) -> None
     said = capsys.readouterr().out
     assert "down:n0" in said
     assert "Opened b-a1-g00-n1-1: Active n1 0, paid by b/main, Swap" in said
-    assert said.rstrip().endswith("Nothing was found on this path of 3 moves.")
+    assert said.rstrip().endswith(f"Nothing was found on this path of 3 moves, at commit {describe()}.")
 
 
 def test_a_move_that_cannot_happen_is_refused_with_those_that_can(capsys: pytest.CaptureFixture[str]) -> None:
@@ -354,7 +368,7 @@ def test_a_search_may_begin_further_on(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_time_that_is_up_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--depth", "3", "--jobs", "1", "--minutes", "0"]) == 1
+    assert main(["--depth", "3", "--jobs", "1", "--minutes", "0.0000001"]) == 1
     assert "time is up: not complete" in capsys.readouterr().out
 
 
@@ -387,7 +401,9 @@ def test_whoever_is_ended_takes_the_workers_along(by: Signals) -> None:
             assert eventually(lambda: len(of_group(boss.pid)) == 3)
             boss.send_signal(by)
             assert eventually(lambda: not of_group(boss.pid))
-            assert boss.wait() != 0
+            assert boss.wait() == (128 + by if by is not SIGKILL else -by)
+            so_far = b"All interleavings of 3 moves were: 415 transitions, 323 distinct states, 0 violations.\n"
+            assert by is SIGKILL or boss.stdout.read().endswith(so_far)
         finally:
             with suppress(ProcessLookupError):
                 killpg(boss.pid, SIGKILL)

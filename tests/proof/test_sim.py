@@ -27,7 +27,10 @@ from proof.sim.disk import Disk
 from proof.sim.embedded import EmbeddedWorld
 from proof.sim.events import FAULTS, Event, Plan
 from proof.sim.generate import HOME_FAULTS, generate, kinds
+from proof.sim.limit import Unending, limited
+from proof.sim.loop import VirtualIO, VirtualLoop
 from proof.sim.play import AT_THE_END, Played, play, shrink
+from proof.sim.report import table
 from tenure.facts import Entry
 from tenure.ledger import Code, Ledger, LedgerRefused
 from tenure.units import HOUR, MINUTE
@@ -160,6 +163,109 @@ def test_a_failure_is_told_with_the_way_to_see_it_again(
     assert "step 2 of 2" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("kinds", ["xxex", "exx", "e"])
+def test_what_never_ends_is_a_failure_and_is_not_shrunk(kinds: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Endless(Brittle):
+        def do(self, event: Event) -> None:
+            while event.kind == "e":
+                pass
+
+    monkeypatch.setattr("proof.sim.play.maker", lambda home: Endless)
+    played = play(_plan(kinds), seconds=0.02)
+    assert (played.endless, played.step) == (True, kinds.index("e"))
+    assert played.found[0].startswith("did not end within 0.02 s of processor time")
+    assert "in do" in played.found[0]
+    assert shrink(played) is played
+    assert f"  not shrunk: it does not end ({len(kinds)} events):" in failure.told(played)
+    assert not play(_plan("x"), seconds=0.02).failed, "the limit is of one world"
+
+
+def test_what_never_ends_in_a_loop_of_events_does_not_either() -> None:
+    """Such a loop keeps what is raised in a task for whoever asks, and nobody would."""
+
+    async def spin() -> None:
+        while True:
+            pass
+
+    io = VirtualIO(VirtualLoop())
+    with pytest.raises(Unending), limited(0.02):
+        io.run(spin())
+    io.loop.close()
+
+
+class Wearing(Brittle):
+    """A world that breaks by itself ten instants after a has happened, whatever comes then."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        self._breaks: int | None = None
+        self._at = 0
+
+    def advance(self, until: int) -> None:
+        self._at = until
+
+    def do(self, event: Event) -> None:
+        if event.kind == "a":
+            self._breaks = self._at + 10
+
+    def violations(self) -> list[str]:
+        return ["worn out", "worn out"] if self._breaks is not None and self._at >= self._breaks else []
+
+
+def test_what_breaks_while_time_passes_is_not_blamed_on_what_comes_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proof.sim.play.maker", lambda home: Wearing)
+    failed = play(_plan("xxa" + "x" * 9 + "by"))
+    assert failure.where(failed) == "after step 12 of 14"
+    short = shrink(failed)
+    assert ([event.kind for event in short.plan.events], failure.where(short)) == (["a"], "after step 1 of 1")
+    assert failure.steps(short, failed.plan) == [3]
+    assert failure.head(failed).count("worn out") == 1, "what is the same is said once"
+
+
+def test_what_breaks_before_anything_has_happened_is_nobodys_doing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(plan: Plan) -> Brittle:
+        raise OSError("no room")
+
+    monkeypatch.setattr("proof.sim.play.maker", lambda home: broken)
+    assert failure.where(play(_plan("xx"))) == "before step 1 of 2"
+    assert shrink(play(_plan("xx"))).plan.events == ()
+
+
+@pytest.mark.usefixtures("brittle")
+def test_every_seed_that_fails_is_told_with_the_way_to_see_it_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In full while there are few; and below the table each in a line."""
+    plan = lambda seed, **_: msgspec.structs.replace(_plan("xaxb"), seed=seed)  # noqa: E731
+    monkeypatch.setattr("proof.sim.command.generate", plan)
+    assert main(["--seeds", "7", "--jobs", "1", "--out", str(tmp_path)]) == 1
+    said = capsys.readouterr().out
+    full, _, brief = said.partition("7 seeds x 48 virtual hours")
+    assert (full.count("FAILED"), full.count("2 of 4 events are enough"), len(list(tmp_path.iterdir()))) == (5, 5, 5)
+    for seed in range(7):
+        assert f"\nseed {seed}  embedded  safety  step 4 of 4: I1-capacity" in brief
+        assert f" -m proof sim --replay {seed} --home embedded --mode safety --hours 48\n" in brief
+    assert f"commit {describe()}" in said
+
+
+@pytest.mark.usefixtures("brittle")
+def test_a_list_that_nobody_had_the_patience_to_shrink_is_not_said_to_be_short(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def plan(seed: int, **_: Any) -> Plan:
+        if seed == 5:
+            raise KeyboardInterrupt
+        return _plan("xaxb")
+
+    monkeypatch.setattr("proof.sim.command.generate", plan)
+    with pytest.raises(KeyboardInterrupt):
+        main(["--seeds", "2", "--from", "4", "--jobs", "1", "--out", str(tmp_path)])
+    said = capsys.readouterr().out
+    assert f"  not shrunk: stopped (4 events), in {tmp_path}" in said
+    assert "events are enough" not in said
+    assert said.endswith("Stopped after 1 of 2 seeds, of which 1 failed. Still in play: 5.\n")
+
+
 def test_a_file_with_events_that_nobody_knows_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """They did nothing, and the file was said to hold."""
     file = tmp_path / "renamed.json"
@@ -176,7 +282,7 @@ def test_a_test_that_fails_tells_all_there_is_to_know() -> None:
     assert f"commit {describe()}  seed 0  embedded  safety  step 4 of 4\n  I1-capacity" in said
     assert '2 of 4 events are enough:\n    {"at":1,"kind":"a"}\n    {"at":3,"kind":"b"}\n' in said
     assert " -m proof sim --replay 0 --home embedded --mode safety --hours 48 --only 2,4\n" in said
-    assert said.splitlines()[-2].startswith("and seed 0: I1-capacity")
+    assert said.splitlines()[-2].startswith("and seed 0  embedded  safety  step 2 of 4: I1-capacity")
 
 
 @pytest.mark.usefixtures("brittle")
@@ -243,10 +349,33 @@ def test_who_is_stopped_ends_with_the_table_of_what_was_played(stop: signal.Sign
         out, err = process.communicate()
     assert process.returncode == 128 + stop
     assert "faults that took effect" in out
-    assert re.search(r"\nStopped after [1-9]\d* of 5000 seeds, of which 0 failed\.\n$", out)
+    told = re.search(
+        r"\nStopped after ([1-9]\d*) of 5000 seeds, of which 0 failed\. Still in play: (\d+), \d+\.\n$", out
+    )
+    assert told is not None, out[-200:]
+    assert int(told[2]) >= int(told[1])
     assert re.fullmatch(rf"(\d+ of 5000 seeds, 0 failed\n)*\nstopped \({stop.name}\)\n", err), err
     assert not [one for pid in pids for one in scratch.place().glob(f"tenure-sim-{pid}-*")]
     assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+def test_every_row_of_the_table_is_explained() -> None:
+    """Names that are written in the source, up to where a word is put in; and the kinds of all faults and events."""
+    page = (ROOT / "docs" / "develop" / "proof-sim.md").read_text()
+    sources = "".join(file.read_text() for file in (ROOT / "proof" / "sim").glob("*.py"))
+    names = set(re.findall(r'"(?:seen|fault)/([a-zA-Z][^"{]*)', sources)) - {"KIND", "WHAT", "crash", "entry"}
+    faults = {kind for home in HOME_FAULTS.values() for kind in import_module(home).KINDS}
+    assert "refused by intake" in names
+    assert [name for name in sorted(names) if f"`{name}" not in page] == []
+    rows = re.findall(r"`([a-z-]+?)(-?\.\.\.)?`", page)
+    known = {name for name, more in rows if not more} | {f"watch{name}" for name, _ in rows if name.startswith("-")}
+    groups = tuple(f"{name}-" for name, more in rows if more.startswith("-"))
+    assert [kind for kind in sorted(faults | FAULTS.keys()) if kind not in known and not kind.startswith(groups)] == []
+
+
+def test_a_long_name_does_not_break_the_column() -> None:
+    lines = table(Counter({f"seen/{'x' * 60}": 3, "seen/y": 4}), seeds=1, hours=1).splitlines()[-2:]
+    assert [len(line) for line in lines] == [72, 72]
 
 
 # -- its faults are what they are called --
