@@ -111,7 +111,7 @@ proof: venv ## evidence on demand: ARGS="NAME [options]"; without, the kinds the
 	@$(BIN)/python -m proof $(ARGS)
 
 sim: venv ## whole systems with faults in virtual time: SEEDS=1000 of them, JOBS=2
-	@$(BIN)/python -m proof sim --seeds $(SEEDS) --jobs $(JOBS) $(ARGS)
+	@$(BIN)/python -m proof sim $(if $(or $(findstring --replay,$(ARGS)),$(findstring --events,$(ARGS))),,--seeds $(SEEDS) --jobs $(JOBS)) $(ARGS)
 
 pins: ## resolve the pins in requirements/ anew (needs uv)
 	@command -v uv >/dev/null || { echo "make pins needs uv on the PATH: pip install uv" >&2; exit 1; }
