@@ -363,6 +363,15 @@ def test_lowering_a_limit_again_gives_its_grace_again_and_any_other_edit_does_no
         assert len(breaches(history, now=time("1h") + GRACE + LATE + 1)) == expected
 
 
+def test_hours_lowered_to_just_what_was_used_are_due_after_the_grace() -> None:
+    """The next microsecond is above them, and that was the edit's doing."""
+    used = running(sys()).at("1h")
+    history = used.add(PutBudget(object=sys(max_gpu_hours=8))).at("1h").add(PutBudget(object=sys(max_gpu_hours=8)))
+    last = time("1h") + GRACE + LATE
+    assert breaches(history, now=last) == []
+    assert breaches(history, now=last + 1) != []
+
+
 LESS = {
     "hours, then concurrency": (sys(max_gpu_hours=1), sys(max_gpu_hours=1, concurrency=4)),
     "concurrency, then hours": (sys(concurrency=4), sys(max_gpu_hours=1, concurrency=4)),

@@ -213,6 +213,38 @@ def test_hours_ran_out_when_they_did_though_others_have_ended_since(edits: str) 
     fleet.audit(settled=False)
 
 
+@pytest.mark.parametrize("hours", [7, 8])
+def test_hours_that_are_lowered_to_what_was_used_or_below_leave_a_grace(hours: int) -> None:
+    """Eight were used, to the microsecond: it is the edit that ends the work, and not time."""
+    fleet = Fleet(*nodes("n", 2), budget("a", envelope("main", 16)), secret="x")
+    fleet.start(run("x", 8, owner="org:a"))
+    fleet.later("1h")
+    change(fleet, "a", max_gpu_hours=hours)
+    assert "2025-11-01T01:15:00Z" in fleet.notes("BudgetNotice")[-1].message
+    gives_way_in(fleet, 15, to=0)
+
+
+@pytest.mark.parametrize("fields", [{"max_gpu_hours": 4}, {"concurrency": 4}], ids=["hours", "GPUs"])
+def test_a_window_that_ends_within_a_grace_ends_the_work(fields: dict[str, Any]) -> None:
+    fleet = Fleet(*nodes("n", 2), budget("a", envelope("main", 16, end="65m")), secret="x")
+    fleet.start(run("x", 8, owner="org:a"))
+    fleet.later("1h")
+    change(fleet, "a", **fields)
+    gives_way_in(fleet, 5, to=0)
+
+
+def test_what_is_spent_is_not_put_off_by_calling_its_cap_something_else() -> None:
+    """Spent after a quarter of an hour, and due when x may be drawn."""
+    policy = Policy(activation_lead="30m", lookahead="10m")
+    old, new = (budget("a", envelope("main", 8), caps=[cap(name, ["main"], hours=2)]) for name in "cd")
+    fleet = Fleet(*nodes("n", 1), old, policy=policy, secret="x")
+    fleet.start(run("x", 8, owner="org:a"))
+    fleet.later("20m")
+    fleet.apply(new)
+    assert {limit for limit, _ in fleet.state.books.crossed} == {("a", "cap", "d")}
+    gives_way_in(fleet, 10, to=0)
+
+
 def test_lent_hours_that_have_run_out_are_not_put_off_by_lending_less() -> None:
     fleet = Fleet(*nodes("n", 4), budget("b", envelope("main", 30)), secret="x", policy=Policy(lookahead="5m"))
     lend(fleet, 5)

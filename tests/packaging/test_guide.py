@@ -50,6 +50,12 @@ class Administrator(Reader):
         assert done.returncode == 0, f"{block}\n{done.stdout}{done.stderr}"
         return done.stdout
 
+    def list_all(self) -> None:
+        """Everything of ours, as an operator has that was at work. An API server that is asked for a kind for the first
+        time when that is deleted finds its storage not ready, and asks again only after minutes."""
+        kinds = ",".join(sorted(self.names(DEFINITIONS)))
+        self.done(f"until kubectl get {kinds} --all-namespaces; do sleep 1; done")
+
     def names(self, path: str) -> set[str]:
         return {each["metadata"]["name"] for each in self.plane.api.get(path).must()["items"]}
 
@@ -70,6 +76,7 @@ def test_the_page_works_as_written(programs: dict[str, Path], tmp_path: Path) ->
         someone.done("helm uninstall tenure --namespace tenure-system")
         assert someone.names(POLICIES) == set(named), "the page names the policies that stay"
         someone.done("helm install tenure deploy/chart --namespace tenure-system --set image.repository=x")
+        someone.list_all()
         someone.follow("For good")
         assert not someone.names(DEFINITIONS)
         assert not someone.names(POLICIES)

@@ -125,8 +125,9 @@ class LimitWatch:
             self._standing.pop(key, None)
         self._index(old, new)
         for limit in new:
-            is_lower = limit.bound < before.get(limit.key, limit.bound)
-            self._rejudge(limit, was_over=limit.key in were_over, is_lower=is_lower, at=at)
+            was = before.get(limit.key)
+            self._rejudge(limit, was_over=limit.key in were_over, is_lower=was is not None and limit.bound < was,
+                          is_edited=was != limit.bound, at=at)  # fmt: skip
         self._give_notice_anew(new, at=at)
 
     def _give_notice_anew(self, limits: Iterable[Limit], *, at: Instant) -> None:
@@ -145,9 +146,10 @@ class LimitWatch:
             if key[1] not in kept and book is not None and book.gpus():
                 yield Limit(LimitKey(key[0], "envelope", key[1], "gpus"), 0, (key,))
 
-    def _rejudge(self, limit: Limit, *, was_over: bool, is_lower: bool, at: Instant) -> None:
+    def _rejudge(self, limit: Limit, *, was_over: bool, is_lower: bool, is_edited: bool, at: Instant) -> None:
+        """What an edit lowers to just what was used is exceeded from the next instant on, and the edit's doing, too."""
         standing = self._standing.get(limit.key)
-        if not is_over(limit, self._books.envelopes, at=at):
+        if not is_over(limit, self._books.envelopes, at=at + (is_edited or standing is not None)):
             self._standing.pop(limit.key, None)
         elif not was_over or (is_lower and standing is not None and standing.lowered):
             self._lower(limit, ceiling=gpus_held(limit, self._books.envelopes), at=at)
@@ -180,7 +182,7 @@ class LimitWatch:
                 continue
             del self._due[key]
             at = crossing(limit, self._books.envelopes, since=since, reliefs=reliefs)
-            if at is not None and at <= to:
+            if at is not None and at <= to and key not in self._standing:
                 self._stand(limit, Standing(since=at, due=at + LATE))
         while self._deadlines and self._deadlines[0][0] < to:
             deadline, key = heappop(self._deadlines)
@@ -297,9 +299,10 @@ class LimitWatch:
         for limit in self._touching(envelopes):
             if limit.key.measure == "gpus":
                 yield from self._look_at_gpus(limit, at=at)
-            if not is_over(limit, self._books.envelopes, at=at):
+            standing = self._standing.get(limit.key)
+            if not is_over(limit, self._books.envelopes, at=at + (standing is not None)):
                 self._standing.pop(limit.key, None)
-            elif (standing := self._standing.get(limit.key)) is not None:
+            elif standing is not None:
                 yield from self._act(limit, standing, at=at)
             self._schedule(limit, now=at)
 

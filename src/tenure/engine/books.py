@@ -7,7 +7,7 @@ stays there.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from tenure.api.budget import Budget, Envelope
 from tenure.api.owners import matches as owner_matches
@@ -26,6 +26,7 @@ LENDING = "/lending"
 """What the name of an envelope ends with where its loans are meant."""
 Crossing = Literal["gpus", "hours", "time"]
 """Which limit was crossed; ``time``: its hours or its window, and by nothing but the passing of time."""
+CROSSINGS: tuple[Crossing, ...] = get_args(Crossing)
 
 
 class Bounds(NamedTuple):
@@ -266,7 +267,7 @@ class Books:
     def put(self, budget: Budget, *, at: Instant) -> list[Fund]:
         """Bring in a Budget or a new version of it; returns the funds whose terms may have changed."""
         name = budget.metadata.name
-        before = self._standing(name, budget, at=at)
+        before, caps = self._standing(name, budget, at=at), self.caps.get(name, [])
         old = (
             {envelope.name: envelope for envelope in self.budgets[name].spec.envelopes} if name in self.budgets else {}
         )
@@ -287,6 +288,7 @@ class Books:
             self._of_owner.setdefault((fund.owner, fund.flavor), {})[fund.key] = fund
             touched[fund.key] = fund
         self._set_caps(budget)
+        self._rename_caps(caps, self.caps[name], before)
         for cap in self.caps[name]:
             if any(fund.key in anew for fund in cap.funds):
                 cap.warned.clear()  # as with envelopes: what is spent in another window is other news
@@ -295,8 +297,9 @@ class Books:
 
     def remove(self, name: str, *, at: Instant) -> list[Fund]:
         """Deleting a Budget lowers its limits to zero; its leases, and what they cost, stay."""
-        before = self._standing(name, at=at)
+        before, caps = self._standing(name, at=at), self.caps.get(name, [])
         touched = self._withdraw(name)
+        self._rename_caps(caps, [], before)
         self.budgets.pop(name, None)
         self._note_lowered(touched, before, at=at)
         return touched
@@ -394,9 +397,8 @@ class Books:
         known = self.crossed.get((one.limit, "time"))
         if known is not None:
             return known
-        hours = FOREVER if (one.limit, "hours") in self.crossed else one.exhausts()
-        window = one.bounds.end if one.lowered is None or one.bounds.end > one.lowered else FOREVER
-        return min(hours, window) if min(hours, window) <= at else None
+        ends = [one.bounds.end] if (one.limit, "hours") in self.crossed else [one.bounds.end, one.exhausts()]
+        return min((end for end in ends if end <= at and (one.lowered is None or end > one.lowered)), default=None)
 
     def _note_lowered(self, limits: Iterable[Fund | Cap], before: _Standing, *, at: Instant) -> None:
         """What is short now and was not, or has less of what it lacks than it had, was lowered by this edit. What had
@@ -493,6 +495,24 @@ class Books:
         self.caps[name] = caps
         for fund in (self.funds[name, envelope.name] for envelope in budget.spec.envelopes):
             fund.caps = tuple(cap for cap in caps if fund in cap.funds)
+
+    def _rename_caps(self, old: list[Cap], new: list[Cap], before: _Standing) -> None:
+        """A cap that is gone, and another over the same envelopes that was not there: one cap, by another name. It goes
+        on as it stood, so that nobody puts off what is due by calling it something else."""
+        gone = {
+            frozenset(fund.key for fund in cap.funds): cap for cap in old if cap.key not in {one.key for one in new}
+        }
+        for cap in new:
+            was = gone.get(frozenset(fund.key for fund in cap.funds))
+            if was is not None and (Cap, cap.key) not in before:
+                before[Cap, cap.key], cap.lowered = before[Cap, was.key], was.lowered
+                for which in CROSSINGS:
+                    if (was.limit, which) in self.crossed:
+                        self.crossed[cap.limit, which] = self.crossed[was.limit, which]
+        for cap in gone.values():
+            self.cap_lowered.pop(cap.key, None)
+            for which in CROSSINGS:
+                self.crossed.pop((cap.limit, which), None)
 
     def _switch_account(self, fund: Fund, window: tuple[Instant, Instant], *, at: Instant) -> None:
         meters = [Meter(), Meter(), Meter()]

@@ -120,8 +120,7 @@ def due(state: State, one: AnyLimit) -> Instant:
     ran_out = state.books.crossed.get((one.limit, "time"))
     if ran_out is not None:
         return min(grace, ran_out)
-    runs_out = min(one.exhausts(), one.bounds.end)
-    return min(grace, runs_out) if runs_out > one.lowered else grace
+    return min([grace, *(end for end in (one.exhausts(), one.bounds.end) if end > one.lowered)])
 
 
 def _due(state: State, fund: Fund, now: Instant) -> Iterator[Instant]:

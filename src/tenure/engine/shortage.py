@@ -86,6 +86,7 @@ def drawn(turn: Turn, froze: Froze, result: Result) -> None:
         one = _find(state, limit)
         if one is None or not _is_due(state, one, now=turn.now):
             continue
+        state.agenda.short.add(limit)  # perhaps not all of it can be cut yet, or none of those who were drawn
         scope, lead = _scope(state, one), _lead(turn)
         goal = _goal(turn, one, scope)
         cuts = outcome(state, scope, result.order, goal, now=turn.now, lead=lead)
@@ -93,7 +94,6 @@ def drawn(turn: Turn, froze: Froze, result: Result) -> None:
             record(turn, trigger="Shortage", subject=subject(one), activation=froze.intent.activation, cuts=cuts,
                    deficit=froze.intent.deficit, intent=froze.intent, result=result)  # fmt: skip
             carry_out(turn, cuts, subject=subject(one), seed=result.seed)
-            state.agenda.short.add(limit)  # perhaps not all of it could be cut yet
             return
 
 
@@ -206,11 +206,13 @@ def _look_again(turn: Turn, one: AnyLimit, scope: Scope) -> None:
 
 
 def _hand_over(turn: Turn, one: AnyLimit) -> int:
-    """Let others pay for what is too much, as far as cover allows; returns the GPUs that were handed over."""
+    """Let others pay for what is too much, as far as cover allows; returns the GPUs that were handed over. Who is in a
+    draw that this very entry freezes stays in it with all that it has."""
     payers: dict[str, int] = {}
     wanted = one.short(turn.now) - leaving(turn.state, one)
     handing = Handing(turn.state, one, now=turn.now)
-    for lease in newest_first(turn.state, one):
+    drawn = {token.id for fact in turn.facts if isinstance(fact, Froze) for token in fact.intent.tokens}
+    for lease in (lease for lease in newest_first(turn.state, one) if lease.run_key not in drawn):
         segments = handing.others(lease, wanted)
         if segments:
             _pass_on(turn, lease, segments)
@@ -242,7 +244,6 @@ class Handing:
     again."""
 
     def __init__(self, state: State, one: AnyLimit, *, now: Instant) -> None:
-        state.look_ahead(now)  # before anything is laid out: what time brings is not to be mistaken for what is tried
         self._state, self._now = state, now
         self._barred = {fund.key for fund in one.funds}
         self._refused: set[tuple[str, str, str, Instant | None]] = set()
@@ -250,6 +251,9 @@ class Handing:
     def others(self, lease: Lease, wanted: int, *, borrowed: int = 0) -> list[Segment]:
         """Who else pays for so many GPUs of a lease, or for some of them. ``borrowed``: what its run would have
         borrowed besides, if this is only a question."""
+        # Before anything is laid out: what time brings is not to be mistaken for what is tried. And every time: who is
+        # past its end and was just handed over is not to be taken for gone.
+        self._state.look_ahead(self._now)
         alike = (lease.run_key, lease.node, lease.funding, self._passed(lease))
         if wanted <= 0 or alike in self._refused:
             return []

@@ -107,6 +107,8 @@ def step(state: State, event: Event, *, now: Instant, decide: bool = True) -> Ou
     looked = decide and state.agenda.pending
     state.hold_late(turn.now)  # before nodes fail, or somebody asks for room: they plan as well
     if decide:
+        # Who overstays is seen first: a state that was loaded looks at all its money, and is not to find that news.
+        state.look_ahead(turn.now)
         looked = _timers(turn) or looked
     declined = asked.ask(turn, event.run) if isinstance(event, Resolve) else None
     refused = _take(turn, event)
