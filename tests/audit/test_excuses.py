@@ -187,6 +187,22 @@ def test_who_is_let_in_where_a_start_would_have_to_wait_does_not_delay_one_that_
     assert said(opened_with(history, before=(moved,)), "delayed by work") is blamed
 
 
+@pytest.mark.parametrize(("state", "blamed"), [("Active", False), ("Pending", True)])
+def test_a_start_that_is_made_as_soon_as_somebody_drives_is_not_delayed_by_who_should_have_been_over(
+    state: str, blamed: bool
+) -> None:
+    """Cluster seed 1462: younger was to be over when elder was to start, and nobody drove for an hour. Then elder is
+    made elsewhere, at once; if it is only planned anew, it is younger who is in the way, and is to be sent away."""
+    promise, other = plan("2h", "a-0:8"), plan("3h", "a-1:8")
+    wide = run("elder", 8)
+    history = fleet().add(PutRun(object=wide), reserved(promise, wide)).at("1h")
+    starts(history, "younger", "a-0:0-7", duration="1h").at("3h")
+    fields = {"activated": time("3h"), "activation": 1} if state == "Active" else {}
+    later = other if state == "Active" else plan("4h", "a-0:8")
+    moved = reserved(later, wide, promise=promise, state=state, reason="Activated", **fields)
+    assert said(history.add(moved), "delayed by work") is blamed
+
+
 # --- a plan that takes more of a node ------------------------------------------------------------------------
 
 

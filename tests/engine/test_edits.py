@@ -19,7 +19,7 @@ FOUND = {
     "who is past its end is handed over, and taken for gone": 491,
     "the same, and a cap is exceeded": 530,
 }
-OPEN = {351: "I9, who is left out of a draw", 691: "I8, when hours are lowered that others' ends were counted on"}
+OPEN = {351: "I9, who is left out of a draw", 691: "I8, when hours are lowered", 2154: "the same"}
 """Seeds that fail: it is not settled yet who is wrong, the engine or the auditor."""
 
 

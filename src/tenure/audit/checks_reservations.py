@@ -35,14 +35,14 @@ midst of the old plan, and money that hours or caps withhold, whose window would
 late it is, unless it waits a moment for who ends late), or that may not be spent there any more, unless the new plan is
 paid by other money, which would have paid for the old one as well; and a run that was itself cut cuts nobody, and
 waits. A start that was due, and is being made now elsewhere, is not delayed by who is let in where it would have had to
-wait for somebody to leave. Who was let in while somebody else was still to be gone by then is not to blame if that one,
-who was there first, overstays, or was bound late; nor is who was let in when the start was planned no earlier than it
-is now, and has only come nearer in between; nor who was let in before an earlier promise was planned anew, onto what
-the later one counted on, so far as that takes more than it did; nor who was let in while the pot held more, by so much;
-nor, where those who are not to blame are in the way of the old plan by themselves, who was let in before they were, or
-by the same entry after the move; nor who is let in after a move that earlier promises called for, whatever the same
-entry makes of these then. Who was let in before the claim itself came to take more of a pot is in the way only of what
-it took until then.
+wait for somebody to leave; nor, wherever it is made, by who was there before. Who was let in while somebody else was
+still to be gone by then is not to blame if that one, who was there first, overstays, or was bound late; nor is who was
+let in when the start was planned no earlier than it is now, and has only come nearer in between; nor who was let in
+before an earlier promise was planned anew, onto what the later one counted on, so far as that takes more than it did;
+nor who was let in while the pot held more, by so much; nor, where those who are not to blame are in the way of the old
+plan by themselves, who was let in before they were, or by the same entry after the move; nor who is let in after a move
+that earlier promises called for, whatever the same entry makes of these then. Who was let in before the claim itself
+came to take more of a pot is in the way only of what it took until then.
 
 **What stands**, on a settled world: no Pending reservation has a start that is past.
 
@@ -309,7 +309,9 @@ class ReservationWatch:
         if life.cut or after.plan.width not in (before.plan.width, 0) or self._is_relabelled(before):
             return
         claims = delay.claims
-        made = after.state == "Active" and after.plan.start == at and self._are_leaving(claims, at=at)
+        begun = after.state == "Active" and after.plan.start == at
+        made = begun and self._are_leaving(claims, at=at)
+        overdue = begun and (before.plan.start or 0) <= at  # nobody drove: it is made as soon as somebody does
         if self._lacks_money(before, before.plan.segments, at=at):
             if not takes(after) or self._lacks_money(before, after.plan.segments, at=at):
                 return
@@ -328,6 +330,7 @@ class ReservationWatch:
                 and not self._was_held(pot, one.lease.run_key, held)
                 and claim.start_at(self._held_since(one)) < moved
                 and one.fact <= since
+                and (one.fact > self._books.entry or not overdue)
             ]
             there = [one for one in held if one not in late]
             needs = self._needs(pot, claim, there, ends, then=then, at=at)
