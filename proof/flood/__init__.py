@@ -21,7 +21,7 @@ from proof.flood import behind, churn
 from proof.options import span, whole
 
 SAMPLES = 384
-"""Small runs in each fleet, half of them timed and half counted; half of them stay, and none past its declared end."""
+"""Small runs of a round in each fleet; half of them stay, and none past its declared end."""
 
 PENDING_MIN = 50
 """Of fewer none, or hardly any, has to wait: there would be nothing to be behind."""

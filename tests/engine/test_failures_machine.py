@@ -177,7 +177,7 @@ def test_fleets_whose_nodes_fail_keep_every_invariant(part: int) -> None:
 
 def test_the_histories_are_about_something() -> None:
     """Everything these features do happens somewhere in a few histories."""
-    facts = [fact for seed in range(16) for fact in failing(seed, steps=50).fleet.facts]
+    facts = [fact for seed in range(20) for fact in failing(seed, steps=50).fleet.facts]
     ends = {fact.reason for fact in facts if isinstance(fact, Closed)}
     begins = {(fact.lease.reason, fact.lease.role) for fact in facts if isinstance(fact, Opened)}
     assert {"NodeFailure", "Swap", "Shrink", "ReclaimedBySpare", "Refund"} <= ends

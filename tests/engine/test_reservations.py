@@ -12,7 +12,7 @@ from tenure.api.policy import Policy
 from tenure.engine import Publish, Reveal, Tick, dump, load, step
 from tenure.facts import Closed, Ending, Froze, Opened, Reservation, Reserved, Resolved
 from tenure.shell.custodian import SimulatedCustodian
-from tenure.testing import START, Fleet, at, budget, elastic, envelope, node, nodes, run
+from tenure.testing import START, Fleet, at, budget, cap, elastic, envelope, node, nodes, run
 from tenure.units import HOUR, MINUTE, Instant
 
 FAR = Policy(patience="1000h")
@@ -221,6 +221,32 @@ def test_hours_that_a_reservation_will_need_are_not_for_later_runs() -> None:
     fleet.apply(run("enough", 8, owner="org:a", lasts="1h"))
     assert fleet.leases("lab/enough")
     assert start_of(fleet, "lab/wide") == "120m"
+
+
+@pytest.mark.parametrize("cap_of", ["envelope", "cap", "loans"])
+def test_hours_that_go_on_being_spent_until_a_reservation_starts_are_not_for_later_runs(cap_of: str) -> None:
+    """Found by a game of edits (2154): who came later was promised hours that were there now, and which work without an
+    end would have spent by the time of a start that was promised before."""
+    money = {
+        "envelope": budget("a", envelope("main", 16, hours=40)),
+        "cap": budget("a", envelope("main", 16), caps=[cap("all", ["main"], hours=40)]),
+        "loans": budget("s", envelope("main", 16, lends_to=["org:a"], lends_hours=40)),
+    }
+    fleet = Fleet(*nodes("n", 8), money[cap_of], policy=FAR)
+    terms: dict[str, Any] = {"owner": "org:a", "sponsors": ["org:s"]}
+    fleet.start(run("open", 4, **terms), run("long", 8, lasts="2h", **terms))  # 16 hours are committed
+    fleet.apply(run("wide", 12, lasts="1h", **terms))  # and 12 promised; 8 more are used by then, and 4 are left
+    assert start_of(fleet, "lab/wide") == "120m"
+    fleet.later("1m")
+    fleet.apply(run("too-much", 4, lasts="90m", **terms))
+    assert not fleet.leases("lab/too-much")
+    fleet.apply(run("enough", 4, lasts="1h", **terms))
+    assert fleet.leases("lab/enough")
+    fleet.until(at("1h"))
+    fleet.succeed("lab/enough")
+    fleet.until(at("2h"))
+    fleet.succeed("lab/long")
+    assert fleet.leases("lab/wide"), "it starts as promised"
 
 
 def test_money_and_machines_come_back_from_a_reservation_that_is_given_up() -> None:

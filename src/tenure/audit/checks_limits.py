@@ -27,7 +27,7 @@ An excuse ends when the limit holds again.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from heapq import heappop, heappush
@@ -328,13 +328,18 @@ class LimitWatch:
         dues = [self._due[limit.key][0] for limit in self._by_envelope.get(envelope, ()) if limit.key in self._due]
         return min(dues, default=FOREVER + 1) - 1  # a limit is crossed the instant after it is reached
 
-    def could_pay(self, envelope: EnvelopeKey, *, gpus: int, length: Micros, at: Instant) -> bool:
-        """Whether hours, caps and lending leave this much, for all that can be seen. Lending is taken to be meant."""
+    def could_pay(
+        self, envelope: EnvelopeKey, *, gpus: int, length: Micros, at: Instant, by: Instant,
+        goes_on: Callable[[str], bool],
+    ) -> bool:  # fmt: skip
+        """Whether hours, caps and lending leave this much, for all that can be seen. Lending is taken to be meant.
+        ``goes_on``: leases without an end ahead that are at work, and spend, until it is needed (``by``)."""
         envelopes = self._books.envelopes
         for limit in self._by_envelope.get(envelope, ()):
             if limit.key.measure == "hours":
                 spoken_for = time_used(limit, envelopes, at=at) + time_promised(limit, envelopes, at=at)
-                if spoken_for + gpus * length > limit.bound:
+                openly = sum(len(self._books.leases[key].lease.gpus) for key in self._staying(limit) if goes_on(key))
+                if spoken_for + openly * max(0, by - at) + gpus * length > limit.bound:
                     return False
             elif limit.key.kind != "envelope" and gpus_held(limit, envelopes) + gpus > limit.bound:
                 return False

@@ -15,12 +15,12 @@ activation is another matter). At the start of each claim that it stands behind,
 
     GPUs held then + GPUs claimed then <= what the pot holds
 
-where a lease ends when it was asked to, at the end it declared (if that is not past already: who overstays frees
-nothing), or when its payer's hours or window run out. A reservation with a ``conservative`` start counts on cuts:
-against its claim on a node only leases count that opened after it was made. A claim that the entry made after it opened
-something is not taken from by that; one that it made larger then, or moved earlier, is judged by the GPUs and the start
-that were promised until then: what is planned later is found with all that was opened before, and may count on cuts
-promised to others.
+where a lease ends when it was asked to, at the end it declared, or when its payer's hours or window run out; if that is
+not past already: who overstays frees nothing, nor does who is still there though nobody may pay for him any more. A
+reservation with a ``conservative`` start counts on cuts: against its claim on a node only leases count that opened
+after it was made. A claim that the entry made after it opened something is not taken from by that; one that it made
+larger then, or moved earlier, is judged by the GPUs and the start that were promised until then: what is planned later
+is found with all that was opened before, and may count on cuts promised to others.
 
 **What is moved**: a start that moves later, or a reservation that is Blocked, has a reason in its record; and where,
 but for leases admitted after the claim by those who stand behind it, the old plan would still fit on every node and in
@@ -76,9 +76,9 @@ from tenure.audit.claims import (
     pots_of,
     takes,
 )
-from tenure.audit.invariants import RESERVATION
 from tenure.audit.places import capacity_of, place_of, refusal, selected
-from tenure.audit.report import Value, Violation, listed, moment
+from tenure.audit.records import is_delayed, record, violation
+from tenure.audit.report import Violation, listed, moment
 from tenure.facts import Lease, Reservation, Segment
 from tenure.units import FOREVER, Instant, parse_duration
 
@@ -128,10 +128,10 @@ class ReservationWatch:
         elif new.state != "Released":
             self._activated.pop(key, None)
         claims = self._withdraw(old) if old else {}
-        found = list(_record(old, new, at=at)) if old else []
+        found = list(record(old, new, at=at)) if old else []
         if self._over.get(new.uid, -1) >= self._books.run(key).came:  # a run of that name may come anew
-            found.append(_violation(new, "goes on after it was over", at=at, expected="another one", found=new.state))
-        if old is not None and old.uid == new.uid and _is_delayed(old, new):
+            found.append(violation(new, "goes on after it was over", at=at, expected="another one", found=new.state))
+        if old is not None and old.uid == new.uid and is_delayed(old, new):
             delays.append(Delay(old, new, claims, self._books.fact))
         if new.state in CLAIMING and new.plan.start is not None:
             self._turn = max(self._turn, new.turn)
@@ -192,10 +192,19 @@ class ReservationWatch:
             )  # fmt: skip
 
     def older_on(self, node: str, run: str, *, until: Instant | None, fact: int) -> bool:
-        """Whether somebody who was promised a start before this run claimed GPUs of a node when a fact of the present
-        entry came, and from before that run is over; whatever has become of that since."""
+        """Whether somebody who was promised a start before this run, or for whom it is held by now, claimed GPUs of a
+        node when a fact of the present entry came, and from before that run is over; whatever has become of that
+        since."""
         rank, end = self._rank(run), FOREVER if until is None else until
-        return any(one.order < rank and one.start < end for one in self._claims_at(("node", node), fact))
+        return any(
+            one.start < end and (one.order < rank or (one.run != run and self._was_held_for(one)))
+            for one in self._claims_at(("node", node), fact)
+        )
+
+    def _was_held_for(self, claim: Claim) -> bool:
+        """Whether a claim was that of somebody who was being started, and no draw of his waited."""
+        one = self._books.reservations.get(claim.run)
+        return claim.active and (one is None or not self._is_drawn_for(one))
 
     def _claims_at(self, pot: Pot, fact: int) -> list[Claim]:
         """The claims on a pot as they were when a fact of the present entry came."""
@@ -237,7 +246,7 @@ class ReservationWatch:
             start = one.plan.start
             if one.state == "Pending" and start is not None and start + LATE < now and not self._is_hindered(one):
                 message = "was to start, and was neither activated nor moved"
-                yield _violation(one, message, at=now, expected=moment(start), found="Pending")
+                yield violation(one, message, at=now, expected=moment(start), found="Pending")
 
     def _is_hindered(self, one: Reservation) -> bool:
         """Whether a draw is waited for: its own, or somebody else's, and then its record says so."""
@@ -265,7 +274,7 @@ class ReservationWatch:
                 names = listed(sorted(one.lease.name for one in blamed))
                 message = f"has what it will need of {named(pot)} at {moment(then)} taken by {names} of {run}"
                 reservation = self._books.reservations[claim.run]
-                yield _violation(reservation, message, at=at, expected=room, found=found)
+                yield violation(reservation, message, at=at, expected=room, found=found)
                 return
 
     def _crowded_by_late(
@@ -312,8 +321,8 @@ class ReservationWatch:
         begun = after.state == "Active" and after.plan.start == at
         made = begun and self._are_leaving(claims, at=at)
         overdue = begun and (before.plan.start or 0) <= at  # nobody drove: it is made as soon as somebody does
-        if self._lacks_money(before, before.plan.segments, at=at):
-            if not takes(after) or self._lacks_money(before, after.plan.segments, at=at):
+        if self._lacks_money(before, before.plan.segments, claims, at=at):
+            if not takes(after) or self._lacks_money(before, after.plan.segments, claims, at=at):
                 return
             claims = self._paid_by(after, claims)
         late_ones, lost = list[Holding](), FOREVER
@@ -353,7 +362,7 @@ class ReservationWatch:
         if culprits:
             message = "is delayed by work admitted after it"
             expected = f"a start at {moment(before.plan.start or 0)}"
-            yield _violation(before, message, at=at, expected=expected, found=listed(sorted(culprits)))
+            yield violation(before, message, at=at, expected=expected, found=listed(sorted(culprits)))
 
     def _is_overtaken(self, delay: Delay, *, at: Instant) -> bool:
         """Whether the old plan had no room beside earlier promises alone, as they were when it was moved."""
@@ -478,14 +487,24 @@ class ReservationWatch:
         places = {str(place_of(node, self._books.policy)) for node in nodes if node is not None}
         return not places <= set(one.plan.domains)
 
-    def _lacks_money(self, one: Reservation, segments: tuple[Segment, ...], *, at: Instant) -> bool:
+    def _lacks_money(
+        self, one: Reservation, segments: tuple[Segment, ...], claims: dict[Pot, Claim], *, at: Instant
+    ) -> bool:  # fmt: skip
         """Whether hours or caps withhold this money from a plan, or its window closes before the run would be over, or
-        it may not spend it there any more. Whether yet other money would have paid is not seen from here, since that
-        takes cover."""
+        it may not spend it there any more. What was there before it, and has no end ahead, spends until it starts.
+        Whether yet other money would have paid is not seen from here, since that takes cover."""
         start, until = one.plan.start or at, one.plan.until
         length = parse_duration(self._books.policy.lookahead) if until is None else until - start
+
+        def goes_on(key: str) -> bool:
+            lease = self._books.leases[key]
+            late = any(self._is_late(lease, claim, since=claim.since) for claim in claims.values())
+            return not late and (self._declared(lease) or 0) <= at
+
         return not all(
-            self._limits.could_pay(payer_of(segment), gpus=segment.gpus, length=length, at=at)
+            self._limits.could_pay(
+                payer_of(segment), gpus=segment.gpus, length=length, at=at, by=start, goes_on=goes_on
+            )
             and self._may_spend(one, segment, at=at)
             for segment in segments
         )
@@ -558,41 +577,6 @@ class ReservationWatch:
         runs_out = {payer: self._limits.runs_out(payer) for payer in payers}
         ends = {}
         for one in held:
-            until = self._declared(one)
-            declared = FOREVER if until is None or until <= now else until
-            ends[one.lease.key] = min(declared, runs_out[one.lease.budget, one.lease.envelope])
+            known = (self._declared(one), runs_out[one.lease.budget, one.lease.envelope])
+            ends[one.lease.key] = min((end for end in known if end is not None and end > now), default=FOREVER)
         return ends
-
-
-def _record(old: Reservation, new: Reservation, *, at: Instant) -> Iterator[Violation]:
-    """A promise stays as it was made, and a run has one."""
-    if old.uid != new.uid:
-        message = "is a second reservation of its run"
-        yield _violation(new, message, at=at, expected=f"{old.key} Released or Canceled", found=old.state)
-        return
-    for name in ("name", "run_uid", "made", "promise"):
-        if getattr(old, name) != getattr(new, name):
-            yield _violation(new, f"changes {name}", at=at, expected=str(getattr(old, name)), found=getattr(new, name))
-    if _is_delayed(old, new) and not new.reason:
-        start = "no start" if new.plan.start is None else moment(new.plan.start)
-        message = "is moved later without a reason"
-        yield _violation(new, message, at=at, expected=moment(old.plan.start or 0), found=start)
-
-
-def _is_delayed(old: Reservation, new: Reservation) -> bool:
-    """Whether a start that was promised is later now, or gone. An activation may come a moment late."""
-    if old.state not in CLAIMING or old.plan.start is None or new.state in ("Released", "Canceled"):
-        return False
-    late = LATE if new.state == "Active" else 0
-    return new.state == "Blocked" or new.plan.start is None or new.plan.start > old.plan.start + late
-
-
-def _violation(one: Reservation, message: str, *, at: Instant, expected: Value, found: object) -> Violation:
-    return Violation(
-        invariant=RESERVATION.name,
-        at=at,
-        object=f"Reservation/{one.key}",
-        message=message,
-        expected=expected,
-        found=found if isinstance(found, int) else str(found),
-    )

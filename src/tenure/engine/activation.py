@@ -8,8 +8,8 @@ lottery is frozen first and drawn when its custodians have revealed. Nothing is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from fractions import Fraction
 from heapq import nsmallest
 from itertools import chain, islice
@@ -294,29 +294,54 @@ def fall_due(turn: Turn, row: RunRow, one: Reservation) -> bool:
     """The start has come, and there is no room. Who is to end just now gets a moment; then the resolver runs."""
     late = _ends_late(turn, one)
     if late is not None:
-        data: dict[str, int | str] = {"run": late.run_key, "until": format_time(late.until or 0)}
-        promise.hinder(turn, row, Reason(code="EndsLate", data=data))
+        _wait_for(turn, row, late)
         return True
     return resolve(turn, row, one)
 
 
+def _wait_for(turn: Turn, row: RunRow, late: Lease) -> None:
+    data: dict[str, int | str] = {"run": late.run_key, "until": format_time(late.until or 0)}
+    promise.hinder(turn, row, Reason(code="EndsLate", data=data))
+
+
 def _ends_late(turn: Turn, one: Reservation) -> Lease | None:
-    """A lease in the slice, or of backfill on its money, whose declared end came only just now. Who was backfilled had
-    to be gone by then, unless its pods took their time to be bound."""
-    state, now = turn.state, turn.now
-    if one.plan.start is None or now >= one.plan.start + GRACE:
-        return None
+    """A lease in the slice, or of backfill on its money, whose declared end came only just now."""
+    state = turn.state
     payers, overdue = _payers(state, one.plan), (state.leases[key] for key in state.horizon.overdue)
     there = (lease for share in one.plan.shares for lease in state.leases_on(share.node))
-    for lease in chain(there, (lease for lease in overdue if (lease.budget, lease.envelope) in payers)):
+    paid = (lease for lease in overdue if (lease.budget, lease.envelope) in payers)
+    return next(_just_over(turn, one, chain(there, paid)), None)
+
+
+def _just_over(turn: Turn, one: Reservation, leases: Iterable[Lease]) -> Iterator[Lease]:
+    """Those of these leases whose declared end came only just now, if the start did. Who was backfilled had to be gone
+    by then, unless its pods took their time to be bound."""
+    state, now = turn.state, turn.now
+    if one.plan.start is None or now >= one.plan.start + GRACE:
+        return
+    for lease in leases:
         if (
             lease.until is not None
             and now - GRACE < lease.until <= now
             and lease.key not in state.ending
             and not state.runs[lease.run_key].overstays(now)
         ):
-            return lease
-    return None
+            yield lease
+
+
+def awaits_money(turn: Turn, row: RunRow, one: Reservation, search: Search) -> bool:
+    """The start has come, and its money is held by somebody who is to end just now: who gets a moment, as on
+    machines."""
+    state = turn.state
+    paid = (state.leases[key] for fund in sorted(_payers(state, one.plan)) for key in state.books.funds[fund].leases)
+    late = sorted(_just_over(turn, one, paid), key=lambda lease: lease.key)
+    with state.horizon.without(tuple(state.horizon.overdue)), ExitStack() as stack:
+        for lease in late:
+            stack.enter_context(state.horizon.paid_by(lease.key))
+        if not late or search.fundable(turn.now) != turn.now:
+            return False
+    _wait_for(turn, row, late[0])
+    return True
 
 
 def awaits_draw(turn: Turn, row: RunRow, one: Reservation) -> bool:

@@ -397,6 +397,8 @@ class _Pass:
             return
         if one is not None and due and activation.awaits_draw(turn, row, one):
             return
+        if one is not None and due and activation.awaits_money(turn, row, one, search):
+            return
         paid, found = self._earliest(row, search, one)
         while found is not None and self._owners_first(row, found.plan, later=True):
             self._later.plan(row)

@@ -206,7 +206,7 @@ class Purse:
                 used = sum(self._held(member) for member in cap.funds) if self._ahead else cap.used
                 yield "AggregateCapExceeded", cap.concurrency - busy * used - provisional
             if cap.hours is not None:
-                spent = sum(self._spent(one) if busy else one.total.used(now) for one in cap.funds)
+                spent = sum(self._spent(one, cap.funds) if busy else one.total.used(now) for one in cap.funds)
                 yield "AggregateCapExceeded", (cap.hours - spent) // self.period - provisional
         if fund.hours is not None:
             spent = self._spent(fund) if busy else fund.total.used(now)
@@ -219,11 +219,11 @@ class Purse:
     def _lent_out(self, fund: Fund) -> int:
         return fund.lent.rate if self._ahead is None else self._ahead.lent(fund)
 
-    def _spent(self, fund: Fund) -> GpuMicros:
+    def _spent(self, fund: Fund, mates: Iterable[Fund] = ()) -> GpuMicros:
         """Used and committed."""
         if self._ahead is None:
             return fund.total.used(self.now) + fund.ahead.ahead(self.now)
-        return self._ahead.spent(fund)
+        return self._ahead.spent(fund, mates)
 
     def _lent_spent(self, fund: Fund) -> GpuMicros:
         if self._ahead is None:
@@ -251,7 +251,7 @@ class Purse:
         if cap.concurrency is not None:
             rooms.append(cap.concurrency - sum(map(self._held, cap.funds)))
         if cap.hours is not None:
-            rooms.append((cap.hours - sum(map(self._spent, cap.funds))) // self.period)
+            rooms.append((cap.hours - sum(self._spent(one, cap.funds) for one in cap.funds)) // self.period)
         return min(rooms)
 
 

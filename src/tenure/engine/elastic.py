@@ -108,7 +108,8 @@ def _step(turn: Turn, row: RunRow) -> None:
 
 
 def _more(turn: Turn, row: RunRow, gpus: int) -> Plan | Verdict | None:
-    """A plan for more groups of a running run: in its cluster, and in the domain it has if it must stay there."""
+    """A plan for more groups of a running run: in its cluster, and in the domain it has if it must stay there. It never
+    grows into what somebody was promised (SPEC 10), on machines or on money: it may overstay, and would have to go."""
     sites = _sites(turn.state, row)
     if not sites:
         return None  # its nodes have lost their labels: nobody can say what is near
@@ -117,7 +118,7 @@ def _more(turn: Turn, row: RunRow, gpus: int) -> Plan | Verdict | None:
     demand = msgspec.structs.replace(
         row.demand, widths=range(gpus, gpus - 1, -1), selector=selector, duration=left_to_pay(turn, row), fill=False
     )
-    return safe_plan(turn.state, demand, now=turn.now, has=holding(turn.state, row))
+    return safe_plan(turn.state, demand, now=turn.now, has=holding(turn.state, row), for_good=True)
 
 
 # --- whole intervals ------------------------------------------------------------------------------------------------

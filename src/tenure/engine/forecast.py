@@ -66,14 +66,17 @@ def world_at(
     return World(state.books, state.family, future, parse_duration(state.policy.lookahead), ahead)
 
 
-def safe_plan(state: State, demand: Demand, *, now: Instant, has: Holding = NOTHING) -> Plan | Verdict:
+def safe_plan(
+    state: State, demand: Demand, *, now: Instant, has: Holding = NOTHING, for_good: bool = False
+) -> Plan | Verdict:  # fmt: skip
     """A plan to start now that delays no reservation. Without any the present is all there is to look at.
 
     If there is none, the verdict is that of the present; it may be that there only older runs are in the way.
+    ``for_good``: it stays out of everything that is promised, also where it is to be over before.
     """
     if not state.horizon.claimed.get(demand.flavor):
         return make_plan(state.world, demand, now=now, has=has)
-    found = Search(state, demand, now=now, has=has).plan_at(now)
+    found = Search(state, demand, now=now, has=has, for_good=for_good).plan_at(now)
     if found is not None:
         return found
     verdict = make_plan(state.world, demand, now=now, has=has)
@@ -159,13 +162,15 @@ class _Closer:
 class Search:
     """The search of one demand; what is found holds for the facts of this instant."""
 
-    def __init__(self, state: State, demand: Demand, *, now: Instant, has: Holding = NOTHING) -> None:
+    def __init__(
+        self, state: State, demand: Demand, *, now: Instant, has: Holding = NOTHING, for_good: bool = False
+    ) -> None:  # fmt: skip
         self.has = has
         self.state = state
         self.demand = demand
         self.now = now
         self.shape = demand.shape(demand.widths[-1])
-        self.length = demand.duration
+        self.length = None if for_good else demand.duration
         self.horizon = state.look_ahead(now)
         self._walks: dict[Instant, list[Candidate]] = {}
         _, _, self.finer = place_of(demand.selector, state.policy)

@@ -132,15 +132,20 @@ class Ahead:
         money = self._horizon.money.get(fund.key)
         return 0 if money is None else -money.lent.low(self._since, self._end)
 
-    def spent(self, fund: Fund) -> GpuMicros:
-        """Used and committed by then, what is promised to waiting runs included."""
+    def spent(self, fund: Fund, mates: Iterable[Fund] = ()) -> GpuMicros:
+        """Used and committed by then, what is promised to waiting runs included; or by when the last of those is to
+        start, if that is later: what goes on until then without an end leaves that much less for it. ``mates``: those
+        that it shares a cap with."""
         money, now = self._horizon.money.get(fund.key) or NO_MONEY, self._now
-        committed = fund.ahead.ahead(now)
-        openly = (fund.total.rate - fund.ahead.gpus - money.spared) * (self.at - now)
-        return fund.total.used(now) + committed + openly + money.hours
+        at = max(self.at, *(some.starts.last() for some in (money, *self._moneys(mates))))
+        openly = (fund.total.rate - fund.ahead.gpus - money.spared) * (at - now)
+        return fund.total.used(now) + fund.ahead.ahead(now) + openly + money.hours
 
     def lent_spent(self, fund: Fund) -> GpuMicros:
         money, now = self._horizon.money.get(fund.key) or NO_MONEY, self._now
-        committed = fund.lent_ahead.ahead(now)
-        openly = (fund.lent.rate - fund.lent_ahead.gpus - money.lent_spared) * (self.at - now)
-        return fund.lent.used(now) + committed + openly + money.lent_hours
+        at = max(self.at, money.lent_starts.last())
+        openly = (fund.lent.rate - fund.lent_ahead.gpus - money.lent_spared) * (at - now)
+        return fund.lent.used(now) + fund.lent_ahead.ahead(now) + openly + money.lent_hours
+
+    def _moneys(self, funds: Iterable[Fund]) -> Iterator[Money]:
+        return (self._horizon.money.get(fund.key) or NO_MONEY for fund in funds)

@@ -25,6 +25,7 @@ from tenure.engine.books import FundKey
 from tenure.engine.demand import Selector
 from tenure.engine.levels import Profile
 from tenure.engine.lines import Domain, Line, Shown
+from tenure.engine.meters import Commitments
 from tenure.engine.news import News
 from tenure.engine.rooms import INSTANT, View
 from tenure.engine.topology import Location, Row, Topology, matches
@@ -47,13 +48,16 @@ NEVER_FREE: Read = ([0], [0])
 class Money:
     """The future of one envelope: GPUs that it pays, as a negative level, and hours that are promised."""
 
-    __slots__ = ("hours", "lent", "lent_hours", "lent_spared", "spared", "total")
+    __slots__ = ("hours", "lent", "lent_hours", "lent_spared", "lent_starts", "spared", "starts", "total")
 
     def __init__(self) -> None:
         self.total = Profile()
         self.lent = Profile()
         self.hours = 0
         self.lent_hours = 0
+        self.starts = Commitments()
+        """When what is promised begins."""
+        self.lent_starts = Commitments()
         self.spared = 0
         """GPUs that are looked at as if they were not paid for any more."""
         self.lent_spared = 0
@@ -380,7 +384,11 @@ class Horizon:
                 if plan.until is not None:
                     line.add(plan.until, -sign * one.gpus)
             money.hours -= sign * one.gpus * period
-            money.lent_hours -= sign * one.gpus * period if one.funding == "borrowed" else 0
+            begin = Commitments.open if sign < 0 else Commitments.close
+            begin(money.starts, one.gpus, plan.start)
+            if one.funding == "borrowed":
+                money.lent_hours -= sign * one.gpus * period
+                begin(money.lent_starts, one.gpus, plan.start)
 
     def claims_on(self, node: str) -> Mapping[str, tuple[Instant, Instant | None, int]]:
         """Runs that are promised something of a node: from when, until when, how much."""

@@ -115,7 +115,7 @@ RULES: dict[str, Rule] = _rules(
     ("Countdown", False, "{run} starts in {left}.", ""),
     ("Activated", False, "The start of {run} is due: what it needs on {where} is held for it.", ""),
     ("Released", False, "It started {when}.", ""),
-    ("EndsLate", True, "{run} was to end at {until} and has a moment more: then room is made.", "Wait a moment."),
+    ("EndsLate", True, "{run} was to end at {until} and has a moment more.", "Wait a moment."),
     ("DemandChanged", False, "The run asks for something else now: it is planned anew.", ""),
     # Nodes (SPEC 5).
     ("MissingLabel", False, "Node {node} has GPUs but lacks the label {label}: it takes no work.", "Label the node."),

@@ -22,6 +22,7 @@ from tenure.draw import ReservationRef, Result
 from tenure.engine.books import LENDING, AnyLimit, Limit, Loans
 from tenure.engine.cover import Candidate, Purse, walk
 from tenure.engine.cuts import Enough, Proposal, Scope, may_be_drawn, most, outcome, resolve
+from tenure.engine.demand import Demand
 from tenure.engine.future import Ahead
 from tenure.engine.life import again
 from tenure.engine.money import due, warn
@@ -263,7 +264,7 @@ class Handing:
         return segments
 
     def _ask(self, lease: Lease, gpus: int, borrowed: int) -> list[Segment]:
-        """As if it had just been given back."""
+        """For all of it, or for as much as is paid while the rest goes on: that may be on money of the same cap."""
         state, now = self._state, self._now
         row, node = state.runs[lease.run_key], state.topology.rows.get(lease.node)
         left = None if lease.until is None or lease.until <= now else lease.until - now
@@ -276,17 +277,30 @@ class Handing:
             and node is not None
             and matches(candidate.fund.selector, node.labels)
         ]
-        if not able:
-            return []
-        borrowed += sum(len(other.gpus) for other in row.leases.values() if other.funding == "borrowed")
-        borrowed -= len(lease.gpus) if lease.funding == "borrowed" else 0
-        kept = len(lease.gpus) - gpus if lease.funding == "borrowed" else 0
+        borrowed += sum(len(other.gpus) for other in row.leases.values() if other.key != lease.key and _is_lent(other))
+        while able and gpus:
+            segments = self._paid(lease, gpus, able, demand, borrowed)
+            paid = sum(segment.gpus for segment in segments)
+            if paid == gpus:
+                return segments
+            gpus = paid
+        return []
+
+    def _paid(
+        self, lease: Lease, gpus: int, able: list[Candidate], demand: Demand, borrowed: int
+    ) -> list[Segment]:  # fmt: skip
+        """Who would pay for so many, as if they had just been given back."""
+        state, now = self._state, self._now
+        rest = msgspec.structs.replace(lease, gpus=lease.gpus[gpus:])
         state.books.close(lease, end=now)
+        state.books.reopen(rest, at=now)
         try:
-            with self._promised_before(lease, able, left) as ahead:
-                purse = Purse(demand, now=now, lookahead=state.world.lookahead, borrowed=borrowed + kept, ahead=ahead)
+            with self._promised_before(lease, rest, able, demand.duration) as ahead:
+                held = borrowed + (len(rest.gpus) if _is_lent(rest) else 0)
+                purse = Purse(demand, now=now, lookahead=state.world.lookahead, borrowed=held, ahead=ahead)
                 return purse.pay(able, gpus)[0]
         finally:
+            state.books.close(rest, end=now)
             state.books.reopen(lease, at=now)
 
     def _passed(self, lease: Lease) -> Instant | None:
@@ -297,7 +311,9 @@ class Handing:
         return lease.taken if life.backfilled or is_extra else None
 
     @contextmanager
-    def _promised_before(self, lease: Lease, able: list[Candidate], left: Micros | None) -> Iterator[Ahead | None]:
+    def _promised_before(
+        self, lease: Lease, rest: Lease, able: list[Candidate], left: Micros | None
+    ) -> Iterator[Ahead | None]:
         """What others were promised of this money before a run was let past them, or took on more: that is not for it
         to take. None if it passed nobody; what was promised since is not in its way."""
         state, horizon, now, passed = self._state, self._state.horizon, self._now, self._passed(lease)
@@ -313,8 +329,12 @@ class Handing:
             if state.reservations[key].made > passed
             and not funds.isdisjoint((one.budget, one.envelope) for one in claim.plan.segments)
         ]
-        with horizon.set_aside(since), horizon.paid_by(lease.key):
+        with horizon.set_aside(since), horizon.paid_by(lease.key, rest):
             yield Ahead(horizon, now=now, at=now, length=left)
+
+
+def _is_lent(lease: Lease) -> bool:
+    return lease.funding == "borrowed"
 
 
 def _pass_on(turn: Turn, lease: Lease, segments: list[Segment]) -> None:

@@ -229,13 +229,15 @@ def _site(turn: Turn, row: RunRow, group: int | None = None) -> Site | None:
     return next((one.site for one in rows if one is not None and one.site is not None), None)
 
 
-def _plan_in(turn: Turn, row: RunRow, site: Site, gpus: int, *, pod: int, duration: Micros | None) -> Plan | Verdict:
+def _plan_in(
+    turn: Turn, row: RunRow, site: Site, gpus: int, *, pod: int, duration: Micros | None, for_good: bool = False
+) -> Plan | Verdict:  # fmt: skip
     """A plan for so many GPUs in one domain, in pods of one width."""
     demand = msgspec.structs.replace(
         row.demand, widths=range(gpus, gpus - 1, -1), group=gpus, pod=pod, spares=0, spread=False, fill=False,
         selector=domain_selector(row.demand, site), duration=duration,
     )  # fmt: skip
-    return safe_plan(turn.state, demand, now=turn.now, has=holding(turn.state, row))
+    return safe_plan(turn.state, demand, now=turn.now, has=holding(turn.state, row), for_good=for_good)
 
 
 # --- topping up -----------------------------------------------------------------------------------------------------
@@ -295,7 +297,7 @@ def _beside(turn: Turn, row: RunRow, site: Site, gpus: int, avoid: list[str]) ->
     aside = {name: topology.rows[name].free() for name in avoid if name in topology.rows}
     for name, free in aside.items():
         topology.tentative(name, free)
-    plan = _plan_in(turn, row, site, gpus, pod=0, duration=duration)
+    plan = _plan_in(turn, row, site, gpus, pod=0, duration=duration, for_good=True)
     for name, free in aside.items():
         topology.tentative(name, -free)
-    return plan if isinstance(plan, Plan) else _plan_in(turn, row, site, gpus, pod=0, duration=duration)
+    return plan if isinstance(plan, Plan) else _plan_in(turn, row, site, gpus, pod=0, duration=duration, for_good=True)
