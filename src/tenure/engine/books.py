@@ -542,11 +542,11 @@ _Standing = dict[tuple[type[AnyLimit], FundKey], tuple[bool, Bounds, Instant | N
 def _exceeded(one: Fund | Cap, *, at: Instant, ran_out: bool) -> Bounds:
     """The bounds of what is short, less those that it keeps, and those of what had run out anyway."""
     gpus, hours, end = one.bounds
-    spent = one.allowed(at) == 0 and not ran_out
+    is_spent = hours is not None and sum(fund.total.used(at) for fund in one.funds) >= hours
     return Bounds(
         gpus=gpus if gpus is not None and one.used > gpus else None,
-        hours=hours if spent else None,
-        end=end if spent else FOREVER,
+        hours=hours if is_spent and not ran_out else None,
+        end=end if end <= at and not ran_out else FOREVER,
     )
 
 
