@@ -124,7 +124,8 @@ KINDS = {"start": "a small run of others starts", "end": "a small run of others 
 
 def decisions(pair: Pair, samples: int, *, tell: Tell = quiet) -> Iterator[Row]:
     """Small runs start, and half of them end early, in both fleets in turns. The first of them lie beside the
-    flood, where its promises are. Before each round those end that stayed, so that none overstays. Every other of the first round is counted, and all others are timed."""
+    flood, where its promises are. Before each round those end that stayed, so that none overstays. Every other of the
+    first round is counted, and all others are timed."""
     worlds = {"empty": pair.calm, "full": pair.flooded}
     seen = {kind: {name: Seen() for name in worlds} for kind in KINDS}
     stay: dict[str, Pods] = {name: {} for name in worlds}

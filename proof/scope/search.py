@@ -28,7 +28,7 @@ from proof.scope.witness import Witness
 
 _TALK = 2.0
 """Seconds between two progress lines."""
-_SWEEP = {"later": 64, "now": 16, "never": 64}
+_SWEEP = 64
 """Points between two collections of garbage."""
 _CROWD = 100
 """Points for each worker before several go to work."""
@@ -76,7 +76,7 @@ class Worker:
         self.frontier = expansion.found
         gc.disable()  # states have cycles; those that were thrown away are young, and the frontier need not be walked
         for done, point in enumerate(frontier):
-            if done % _SWEEP[then] == 0:
+            if done % _SWEEP == 0:
                 gc.collect(0)
             if (now := monotonic()) > deadline:
                 return

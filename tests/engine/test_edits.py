@@ -25,6 +25,8 @@ FOUND = {
     "a part is handed over, and the rest stays on the same cap": 2479,
     "the auditor: the same hours, spent by who is handed over": 2589,
     "an edit of what is not exceeded gives no grace anew": 4503,
+    "hours that are spent hide that the window ends": 5454,
+    "an envelope that opens before the start comes first": 5641,
 }
 @pytest.mark.parametrize("seed", FOUND.values(), ids=FOUND.keys())
 def test_what_a_game_has_found_stays_found(seed: int) -> None:

@@ -161,6 +161,24 @@ def test_what_has_run_out_is_not_put_off_by_lowering_it(fields: dict[str, Any]) 
     gives_way_in(fleet, 4, to=0)
 
 
+@pytest.mark.parametrize("edit", ["the Budget goes", "the cap goes, and the envelope has nothing"])
+def test_what_a_cap_has_run_out_of_is_not_put_off_by_what_leaves_nothing(edit: str) -> None:
+    """As with the envelope's own hours: whoever deletes the Budget then wins no time."""
+    capped = budget("a", envelope("main", 30), caps=[cap("all", ["main"], hours=5)])
+    fleet = Fleet(*nodes("n", 4), capped, secret="x", policy=Policy(lookahead="5m"))
+    fleet.start(run("x", 30, owner="org:a"))
+    fleet.later("11m")
+    if edit == "the Budget goes":
+        fleet.delete("Budget", "a")
+    else:
+        fleet.apply(budget("a", envelope("main", 30, hours=0)))
+    fleet.later("3m59s")
+    assert not resolved(fleet)
+    fleet.later("1s")
+    assert [cut.run for one in resolved(fleet) for cut in one.cuts] == ["lab/x"]
+    fleet.audit(settled=False)
+
+
 def test_what_has_run_out_and_comes_again_has_its_grace_for_what_was_lowered_meanwhile() -> None:
     fleet = Fleet(*nodes("n", 4), budget("a", envelope("main", 30)), secret="x", policy=Policy(lookahead="5m"))
     change(fleet, "a", max_gpu_hours=5)

@@ -105,13 +105,13 @@ class Fund:
 
     def foreseen(self, now: Instant) -> list[Instant | None]:
         """When what it pays for ends, and what it lends, if what is to end before does: hours run out, its own or those
-        of a cap, or its window."""
+        of a cap, or its window. What is spent already may go on for a while, but not beyond the next of these."""
         caps = (runs_out(cap.hours, [(one.total, one.ahead) for one in cap.funds], now=now) for cap in self.caps)
         ends = (
-            min(runs_out(self.hours, [(self.total, self.ahead)], now=now), self.end, *caps),
-            runs_out(self.lending_hours, [(self.lent, self.lent_ahead)], now=now),
+            (runs_out(self.hours, [(self.total, self.ahead)], now=now), self.end, *caps),
+            (runs_out(self.lending_hours, [(self.lent, self.lent_ahead)], now=now),),
         )
-        return [end if now < end < FOREVER else None for end in ends]
+        return [min((end for end in some if now < end < FOREVER), default=None) for some in ends]
 
     @property
     def limit(self) -> Limit:
@@ -292,7 +292,7 @@ class Books:
         for cap in self.caps[name]:
             if any(fund.key in anew for fund in cap.funds):
                 cap.warned.clear()  # as with envelopes: what is spent in another window is other news
-        self._note_lowered((*touched.values(), *self.caps[name]), before, at=at)
+        self._note_lowered((*touched.values(), *self.caps[name]), before, caps, at=at)
         return [touched[key] for key in sorted(touched)]
 
     def remove(self, name: str, *, at: Instant) -> list[Fund]:
@@ -301,7 +301,7 @@ class Books:
         touched = self._withdraw(name)
         self._rename_caps(caps, [], before)
         self.budgets.pop(name, None)
-        self._note_lowered(touched, before, at=at)
+        self._note_lowered(touched, before, caps, at=at)
         return touched
 
     def open(self, lease: Lease) -> Fund:
@@ -400,13 +400,18 @@ class Books:
         ends = [one.bounds.end] if (one.limit, "hours") in self.crossed else [one.bounds.end, one.exhausts()]
         return min((end for end in ends if end <= at and (one.lowered is None or end > one.lowered)), default=None)
 
-    def _note_lowered(self, limits: Iterable[Fund | Cap], before: _Standing, *, at: Instant) -> None:
+    def _note_lowered(
+        self, limits: Iterable[Fund | Cap], before: _Standing, caps: list[Cap], *, at: Instant
+    ) -> None:  # fmt: skip
         """What is short now and was not, or has less of what it lacks than it had, was lowered by this edit. What had
-        run out is due already, and no edit puts that off that leaves it so."""
+        run out, itself or one of the ``caps`` that it had, is due already, and no edit puts that off that leaves it
+        so."""
         for one in limits:
+            was_short, bounds, ran_out = before.get((type(one), one.key), (False, None, None))
             if isinstance(one, Fund):
                 self._note_less_lent(one.loans, before, at=at)
-            was_short, bounds, ran_out = before.get((type(one), one.key), (False, None, None))
+                ends = [ran_out, *(before[Cap, cap.key][2] for cap in caps if one in cap.funds)]
+                ran_out = min((end for end in ends if end is not None), default=None)
             if isinstance(one, Cap) and bounds is not None and bounds.hours != one.hours:
                 one.warned.clear()  # as with envelopes: another limit is other news
             self._note_crossing(one, bounds, at=at)

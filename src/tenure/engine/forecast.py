@@ -515,11 +515,15 @@ class Search:
 
     def rich(self, start: Instant) -> bool:
         """Whether the first envelope in its order is the owner's own and suffices, wherever the run may go, at any
-        instant from now until it ends that starts then: then no other envelope matters."""
+        instant from now until it ends that starts then: then no other envelope matters. One that opens by then may come
+        first."""
         end = FOREVER if self.length is None else start + self.length
         ahead = Ahead(self.horizon, now=self.now, at=start, length=self.length, since=self.now)
         purse = Purse(self.demand, now=start, lookahead=parse_duration(self.state.policy.lookahead), borrowed=0,
                       ahead=ahead)  # fmt: skip
+        opens = (one.bar is not None and self.now < one.fund.start <= start for one in self._candidates(self.now))
+        if any(opens):
+            return False
         payers = self._payers(self.now)
         firsts = (self._at(place.location, payers)[:1] for places in self.places.values() for place in places)
         return all(

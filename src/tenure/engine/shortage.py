@@ -247,7 +247,7 @@ class Handing:
     def __init__(self, state: State, one: AnyLimit, *, now: Instant) -> None:
         self._state, self._now = state, now
         self._barred = {fund.key for fund in one.funds}
-        self._refused: set[tuple[str, str, str, Instant | None]] = set()
+        self._refused: set[tuple[str, str, str, Instant | None, int, int]] = set()
 
     def others(self, lease: Lease, wanted: int, *, borrowed: int = 0) -> list[Segment]:
         """Who else pays for so many GPUs of a lease, or for some of them. ``borrowed``: what its run would have
@@ -255,10 +255,11 @@ class Handing:
         # Before anything is laid out: what time brings is not to be mistaken for what is tried. And every time: who is
         # past its end and was just handed over is not to be taken for gone.
         self._state.look_ahead(self._now)
-        alike = (lease.run_key, lease.node, lease.funding, self._passed(lease))
+        gpus = min(wanted, len(lease.gpus))
+        alike = (lease.run_key, lease.node, lease.funding, self._passed(lease), gpus, len(lease.gpus))
         if wanted <= 0 or alike in self._refused:
             return []
-        segments = self._ask(lease, min(wanted, len(lease.gpus)), borrowed)
+        segments = self._ask(lease, gpus, borrowed)
         if not segments:
             self._refused.add(alike)
         return segments
