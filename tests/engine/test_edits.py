@@ -28,6 +28,8 @@ FOUND = {
     "hours that are spent hide that the window ends": 5454,
     "an envelope that opens before the start comes first": 5641,
 }
+
+
 @pytest.mark.parametrize("seed", FOUND.values(), ids=FOUND.keys())
 def test_what_a_game_has_found_stays_found(seed: int) -> None:
     Game(seed).play()
