@@ -72,6 +72,8 @@ def _shown(state: State) -> dict[str, Any]:
 class Game:
     """One game, a move at a time."""
 
+    moves = MOVES
+
     def __init__(self, seed: int) -> None:
         luck = self.luck = Random(seed)
         policy = Policy(
@@ -86,7 +88,7 @@ class Game:
 
     def play(self, moves: int = 40) -> None:
         for _ in range(moves):
-            move = self.luck.choice(MOVES)
+            move = self.luck.choice(self.moves)
             getattr(self, f"_{move}")()
             if move != "late":
                 self._settle()

@@ -13,7 +13,7 @@ from tenure.engine import Publish, Reveal, Tick, dump, load, step
 from tenure.facts import Closed, Ending, Froze, Opened, Reservation, Reserved, Resolved
 from tenure.shell.custodian import SimulatedCustodian
 from tenure.testing import START, Fleet, at, budget, cap, elastic, envelope, node, nodes, run
-from tenure.units import HOUR, MINUTE, Instant
+from tenure.units import HOUR, MINUTE, SECOND, Instant
 
 FAR = Policy(patience="1000h")
 """Nobody is ever cut: known ends are always near enough."""
@@ -247,6 +247,60 @@ def test_hours_that_go_on_being_spent_until_a_reservation_starts_are_not_for_lat
     fleet.until(at("2h"))
     fleet.succeed("lab/long")
     assert fleet.leases("lab/wide"), "it starts as promised"
+
+
+def test_a_start_whose_money_is_a_moment_late_keeps_its_promise() -> None:
+    """It was Blocked within the second, and whoever came next had its money. The hours that the late one would have
+    spent until the last promise are not held against it either."""
+    fleet = Fleet(*nodes("n", 3), budget("a", envelope("main", 24, hours=21)), budget("o", envelope("main", 24)),
+                  policy=FAR)  # fmt: skip
+    fleet.start(run("late", 4, owner="org:a", lasts="1h"), run("beside", 4, owner="org:o", lasts="1h"))
+    fleet.start(run("busy", 16, owner="org:o", lasts="3h"))
+    fleet.apply(run("last", 16, owner="org:a", lasts="30m"))
+    fleet.apply(run("due", 4, owner="org:a", lasts="1h"))
+    assert (start_of(fleet, "lab/due"), start_of(fleet, "lab/last")) == ("60m", "180m")
+    fleet.now = at("1h")
+    fleet.succeed("lab/beside")
+    assert fleet.state.reservations["lab/due"].reason == "EndsLate"
+    fleet.now += SECOND
+    fleet.apply(run("thief", 4, owner="org:a", lasts="10m"))
+    assert not fleet.leases("lab/thief")
+    fleet.now += 5 * SECOND
+    fleet.succeed("lab/late")
+    assert fleet.leases("lab/due")
+
+
+@pytest.mark.parametrize("looks", ["live", "looked at", "loaded"])
+def test_what_will_be_spent_does_not_depend_on_who_looked_before(looks: str) -> None:
+    """Ends that are past were forgotten only after they had been counted as ahead."""
+    fleet = Fleet(*nodes("n", 3), budget("a", envelope("main", 24, hours=21)), budget("o", envelope("main", 24)),
+                  policy=Policy(patience="1000h", on_budget_shortage="Coast"))  # fmt: skip
+    fleet.start(run("long", 4, owner="org:a", lasts="1h"), run("busy", 16, owner="org:o", lasts="4h"))
+    fleet.start(run("tiny", 4, owner="org:o"))
+    fleet.apply(run("waits", 8, owner="org:a", lasts="1h"))
+    fleet.now = at("61m")
+    if looks == "looked at":
+        for fund in fleet.state.books.funds.values():
+            fund.ahead.ahead(fleet.now)
+    elif looks == "loaded":
+        fleet.state = load(dump(fleet.state))
+    fleet.succeed("lab/tiny")
+    assert start_of(fleet, "lab/waits") == "76m"
+
+
+@pytest.mark.parametrize("when", ["15m", "15m1s"])
+def test_spent_hours_hide_no_window_from_the_auditor(when: str) -> None:
+    """At the very instant at which they are spent as well as after it."""
+    fleet = Fleet(*nodes("n", 1), budget("b", envelope("main", 4, hours=1, end="3h")),
+                  budget("a", envelope("main", 8, start="3h")), budget("y", envelope("main", 8)),
+                  policy=Policy(lookahead="10m", activation_lead="2h"), secret="x")  # fmt: skip
+    fleet.start(run("spends", 4, owner="org:b"))
+    fleet.later("1m")
+    fleet.apply(run("waits", 4, owner="org:a", lasts="1h"))
+    fleet.until(at(when))
+    fleet.apply(run("beside", 4, owner="org:y"))
+    assert fleet.leases("lab/beside")
+    assert start_of(fleet, "lab/waits") == "180m"
 
 
 def test_money_and_machines_come_back_from_a_reservation_that_is_given_up() -> None:

@@ -321,12 +321,14 @@ class LimitWatch:
             if standing.reported or self._judge(limit, standing, at=now) is Answer.BROKEN:
                 yield self._violation(limit, standing, at=now)
 
-    def runs_out(self, envelope: EnvelopeKey) -> Instant:
-        """When the hours or the window of an envelope run out at the present rate, and its work has to end."""
+    def runs_out(self, envelope: EnvelopeKey, *, now: Instant) -> Instant:
+        """When the hours or the window of an envelope run out at the present rate, and its work has to end: of those
+        that are ahead."""
         if self._books.policy.on_budget_shortage == "Coast":
             return FOREVER
         dues = [self._due[limit.key][0] for limit in self._by_envelope.get(envelope, ()) if limit.key in self._due]
-        return min(dues, default=FOREVER + 1) - 1  # a limit is crossed the instant after it is reached
+        # A limit is crossed the instant after it is reached.
+        return min((due - 1 for due in dues if due - 1 > now), default=FOREVER)
 
     def could_pay(
         self, envelope: EnvelopeKey, *, gpus: int, length: Micros, at: Instant, by: Instant,

@@ -574,7 +574,7 @@ class ReservationWatch:
     def _ends(self, held: list[Holding], *, now: Instant) -> dict[str, Instant]:
         """When each of these leases ends, for all that is known."""
         payers = {(one.lease.budget, one.lease.envelope) for one in held}
-        runs_out = {payer: self._limits.runs_out(payer) for payer in payers}
+        runs_out = {payer: self._limits.runs_out(payer, now=now) for payer in payers}
         ends = {}
         for one in held:
             known = (self._declared(one), runs_out[one.lease.budget, one.lease.envelope])

@@ -9,7 +9,7 @@ lottery is frozen first and drawn when its custodians have revealed. Nothing is 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from fractions import Fraction
 from heapq import nsmallest
 from itertools import chain, islice
@@ -334,13 +334,13 @@ def awaits_money(turn: Turn, row: RunRow, one: Reservation, search: Search) -> b
     machines."""
     state = turn.state
     paid = (state.leases[key] for fund in sorted(_payers(state, one.plan)) for key in state.books.funds[fund].leases)
-    late = sorted(_just_over(turn, one, paid), key=lambda lease: lease.key)
-    with state.horizon.without(tuple(state.horizon.overdue)), ExitStack() as stack:
-        for lease in late:
-            stack.enter_context(state.horizon.paid_by(lease.key))
-        if not late or search.fundable(turn.now) != turn.now:
+    late = {lease.key: lease for lease in _just_over(turn, one, paid)}
+    if not late:
+        return False
+    with state.horizon.without(tuple(state.horizon.overdue)), state.horizon.unpaid((), late=late):
+        if search.fundable(turn.now) != turn.now:
             return False
-    _wait_for(turn, row, late[0])
+    _wait_for(turn, row, late[min(late)])
     return True
 
 

@@ -393,11 +393,7 @@ class _Pass:
             return
         search = Search(self.state, row.demand, now=now)
         due = one is not None and one.state == "Pending" and _due(one, now)  # who was Active gives notice once more
-        if one is not None and due and self._fundable(search) and activation.fall_due(turn, row, one):
-            return
-        if one is not None and due and activation.awaits_draw(turn, row, one):
-            return
-        if one is not None and due and activation.awaits_money(turn, row, one, search):
+        if one is not None and due and self._starts_late(row, one, search):
             return
         paid, found = self._earliest(row, search, one)
         while found is not None and self._owners_first(row, found.plan, later=True):
@@ -429,6 +425,15 @@ class _Pass:
         promise.plan(turn, row, slice_, "window-aligned" if found.aligned else "projected", reason)
         if not may_cut(row) or found.at <= self._limit(row, paid):
             standing.found(self.state, row, search, paid)
+
+    def _starts_late(self, row: RunRow, one: Reservation, search: Search) -> bool:
+        """The start has come: let others give way for it, or let it wait for who is about to."""
+        fundable = self._fundable(search)
+        if fundable and activation.fall_due(self.turn, row, one):
+            return True
+        if activation.awaits_draw(self.turn, row, one):
+            return True
+        return not fundable and activation.awaits_money(self.turn, row, one, search)
 
     def _lacks_money(self, row: RunRow, reason: Reason, *, short: int) -> None:
         """Nothing can be promised for want of money: that is told, also where machines are lacking as well."""

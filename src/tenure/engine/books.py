@@ -107,8 +107,9 @@ class Fund:
         """When what it pays for ends, and what it lends, if what is to end before does: hours run out, its own or those
         of a cap, or its window. What is spent already may go on for a while, but not beyond the next of these."""
         caps = (runs_out(cap.hours, [(one.total, one.ahead) for one in cap.funds], now=now) for cap in self.caps)
+        window = FOREVER if self.terms is None else self.end
         ends = (
-            (runs_out(self.hours, [(self.total, self.ahead)], now=now), self.end, *caps),
+            (runs_out(self.hours, [(self.total, self.ahead)], now=now), window, *caps),
             (runs_out(self.lending_hours, [(self.lent, self.lent_ahead)], now=now),),
         )
         return [min((end for end in some if now < end < FOREVER), default=None) for some in ends]

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 from msgspec import Struct
 
-from tenure.engine.books import Books, Fund, FundKey
+from tenure.engine.books import Books, Cap, Fund, FundKey
 from tenure.engine.demand import Demand
 from tenure.engine.family import Family, Step
 from tenure.engine.future import Ahead
@@ -206,7 +206,7 @@ class Purse:
                 used = sum(self._held(member) for member in cap.funds) if self._ahead else cap.used
                 yield "AggregateCapExceeded", cap.concurrency - busy * used - provisional
             if cap.hours is not None:
-                spent = sum(self._spent(one, cap.funds) if busy else one.total.used(now) for one in cap.funds)
+                spent = self._all_spent(cap) if busy else sum(one.total.used(now) for one in cap.funds)
                 yield "AggregateCapExceeded", (cap.hours - spent) // self.period - provisional
         if fund.hours is not None:
             spent = self._spent(fund) if busy else fund.total.used(now)
@@ -219,11 +219,15 @@ class Purse:
     def _lent_out(self, fund: Fund) -> int:
         return fund.lent.rate if self._ahead is None else self._ahead.lent(fund)
 
-    def _spent(self, fund: Fund, mates: Iterable[Fund] = ()) -> GpuMicros:
+    def _spent(self, fund: Fund, by: Instant | None = None) -> GpuMicros:
         """Used and committed."""
         if self._ahead is None:
             return fund.total.used(self.now) + fund.ahead.ahead(self.now)
-        return self._ahead.spent(fund, mates)
+        return self._ahead.spent(fund, by)
+
+    def _all_spent(self, cap: Cap) -> GpuMicros:
+        by = None if self._ahead is None else self._ahead.by(cap.funds)
+        return sum(self._spent(fund, by) for fund in cap.funds)
 
     def _lent_spent(self, fund: Fund) -> GpuMicros:
         if self._ahead is None:
@@ -251,7 +255,7 @@ class Purse:
         if cap.concurrency is not None:
             rooms.append(cap.concurrency - sum(map(self._held, cap.funds)))
         if cap.hours is not None:
-            rooms.append((cap.hours - sum(self._spent(one, cap.funds) for one in cap.funds)) // self.period)
+            rooms.append((cap.hours - self._all_spent(cap)) // self.period)
         return min(rooms)
 
 

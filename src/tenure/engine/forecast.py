@@ -521,13 +521,14 @@ class Search:
         ahead = Ahead(self.horizon, now=self.now, at=start, length=self.length, since=self.now)
         purse = Purse(self.demand, now=start, lookahead=parse_duration(self.state.policy.lookahead), borrowed=0,
                       ahead=ahead)  # fmt: skip
-        opens = (one.bar is not None and self.now < one.fund.start <= start for one in self._candidates(self.now))
-        if any(opens):
-            return False
-        payers = self._payers(self.now)
+        payers = [one for one in self._candidates(self.now) if one.bar is None or self.now < one.fund.start <= start]
         firsts = (self._at(place.location, payers)[:1] for places in self.places.values() for place in places)
         return all(
-            one and one[0].funding == "owned" and one[0].fund.end >= end and purse.room(one[0]) >= self.shape.gpus
+            one
+            and one[0].bar is None
+            and one[0].funding == "owned"
+            and one[0].fund.end >= end
+            and purse.room(one[0]) >= self.shape.gpus
             for one in firsts
         )
 

@@ -132,20 +132,23 @@ class Ahead:
         money = self._horizon.money.get(fund.key)
         return 0 if money is None else -money.lent.low(self._since, self._end)
 
-    def spent(self, fund: Fund, mates: Iterable[Fund] = ()) -> GpuMicros:
-        """Used and committed by then, what is promised to waiting runs included; or by when the last of those is to
-        start, if that is later: what goes on until then without an end leaves that much less for it. ``mates``: those
-        that it shares a cap with."""
+    def by(self, funds: Iterable[Fund]) -> Instant:
+        """Then, or when the last of those starts who are promised something of this money, if that is later: what goes
+        on until then without an end leaves that much less for them."""
+        moneys = (self._horizon.money.get(fund.key) or NO_MONEY for fund in funds)
+        return max(self.at, *(money.starts.last() for money in moneys))
+
+    def spent(self, fund: Fund, by: Instant | None = None) -> GpuMicros:
+        """Used and committed ``by`` then, what is promised to waiting runs included."""
         money, now = self._horizon.money.get(fund.key) or NO_MONEY, self._now
-        at = max(self.at, *(some.starts.last() for some in (money, *self._moneys(mates))))
-        openly = (fund.total.rate - fund.ahead.gpus - money.spared) * (at - now)
-        return fund.total.used(now) + fund.ahead.ahead(now) + openly + money.hours
+        committed = fund.ahead.ahead(now)  # first: it forgets the ends that are past
+        by = self.by((fund,)) if by is None else by
+        openly = (fund.total.rate - fund.ahead.gpus - money.spared) * (by - now)
+        return fund.total.used(now) + committed + openly + money.hours
 
     def lent_spent(self, fund: Fund) -> GpuMicros:
         money, now = self._horizon.money.get(fund.key) or NO_MONEY, self._now
-        at = max(self.at, money.lent_starts.last())
-        openly = (fund.lent.rate - fund.lent_ahead.gpus - money.lent_spared) * (at - now)
-        return fund.lent.used(now) + fund.lent_ahead.ahead(now) + openly + money.lent_hours
-
-    def _moneys(self, funds: Iterable[Fund]) -> Iterator[Money]:
-        return (self._horizon.money.get(fund.key) or NO_MONEY for fund in funds)
+        committed = fund.lent_ahead.ahead(now)
+        by = max(self.at, money.lent_starts.last())
+        openly = (fund.lent.rate - fund.lent_ahead.gpus - money.lent_spared) * (by - now)
+        return fund.lent.used(now) + committed + openly + money.lent_hours

@@ -225,10 +225,11 @@ class Horizon:
             self._refresh()
 
     @contextmanager
-    def unpaid(self, leases: Iterable[str]) -> Iterator[None]:
-        """The same future, as if nobody paid for these any more, of those that are overdue. Their machines stay as they
-        are: whoever tries out what cuts would free has laid those out already."""
+    def unpaid(self, leases: Iterable[str], *, late: Iterable[str] = ()) -> Iterator[None]:
+        """The same future, as if nobody paid for these any more, of those that are overdue; nor for those that are only
+        ``late``. Their machines stay as they are: whoever tries out what cuts would free has laid those out already."""
         gone = [self._held[key] for key in leases if key in self.overdue]
+        gone += [self._held[key] for key in late if key not in self.overdue]
         for held in gone:
             self._pay_until(held, 0)
             self._spare(held.lease, 1)

@@ -59,8 +59,8 @@ def found(state: State, row: RunRow, search: Search, paid: Instant) -> None:
     rich = paid <= search.now and search.rich(start)
     nodes = frozenset(share.node for share in one.plan.shares)
     funds = search.funds()
-    if any(state.horizon.payer(lease) in funds for lease in state.horizon.overdue):
-        paid = search.now  # there is more money as soon as those go
+    if state.horizon.overdue:
+        paid = search.now  # there is more money, or room, as soon as those go
     hours = any(map(_bounds_hours, (state.books.funds[key] for key in funds)))
     state.news.found(row.key, Known(0, start, nodes, funds, paid, rich, hours))
 
