@@ -1,7 +1,8 @@
 """Short of money (SPEC 3, 8): an envelope, or a cap, pays for more than it may, and its time has come.
 
 First what is too much is handed over to other envelopes that cover allows for the same run: the newest leases first
-(equals by owner, namespace, name), split at ordinals where only a part is too much or can be paid; pods notice nothing.
+(equals by owner, namespace, name; those that passed somebody last), split at ordinals where only a part is too much or
+can be paid; pods notice nothing.
 Nobody who was let past others takes over what these had been promised (SPEC 7: "the same holds for money").
 Then cuts, by the steps of ``cuts``, among the leases that it pays for and no others, until its use is within its limit.
 
@@ -235,9 +236,11 @@ def leaving(state: State, one: AnyLimit) -> int:
 
 
 def newest_first(state: State, one: AnyLimit) -> list[Lease]:
-    """Leases that are to stay, in the order in which others are asked to pay for them."""
+    """Leases that are to stay, in the order in which others are asked to pay for them. Those come last that passed
+    somebody: what the others take over may be what was left beside a promise."""
     staying = [lease for lease in _paid(state, one) if lease.key not in state.ending]
-    return sorted(staying, key=lambda lease: (-lease.start, lease.owner, lease.namespace, lease.run, lease.name))
+    staying.sort(key=lambda lease: (-lease.start, lease.owner, lease.namespace, lease.run, lease.name))
+    return sorted(staying, key=lambda lease: _passed(state, lease) is not None)
 
 
 class Handing:
@@ -256,7 +259,7 @@ class Handing:
         # past its end and was just handed over is not to be taken for gone.
         self._state.look_ahead(self._now)
         gpus = min(wanted, len(lease.gpus))
-        alike = (lease.run_key, lease.node, lease.funding, self._passed(lease), gpus, len(lease.gpus))
+        alike = (lease.run_key, lease.node, lease.funding, _passed(self._state, lease), gpus, len(lease.gpus))
         if wanted <= 0 or alike in self._refused:
             return []
         segments = self._ask(lease, gpus, borrowed)
@@ -304,20 +307,13 @@ class Handing:
             state.books.close(rest, end=now)
             state.books.reopen(lease, at=now)
 
-    def _passed(self, lease: Lease) -> Instant | None:
-        """When a run took this on past others, or once it was at work (it grew, or got spares anew); None if it did
-        not."""
-        life = self._state.runs[lease.run_key].life
-        is_extra = life.started is not None and lease.taken > life.started
-        return lease.taken if life.backfilled or is_extra else None
-
     @contextmanager
     def _promised_before(
         self, lease: Lease, rest: Lease, able: list[Candidate], left: Micros | None
     ) -> Iterator[Ahead | None]:
         """What others were promised of this money before a run was let past them, or took on more: that is not for it
         to take. None if it passed nobody; what was promised since is not in its way."""
-        state, horizon, now, passed = self._state, self._state.horizon, self._now, self._passed(lease)
+        state, horizon, now, passed = self._state, self._state.horizon, self._now, _passed(self._state, lease)
         if passed is None or not horizon.claims:
             yield None
             return
@@ -332,6 +328,13 @@ class Handing:
         ]
         with horizon.set_aside(since), horizon.paid_by(lease.key, rest):
             yield Ahead(horizon, now=now, at=now, length=left)
+
+
+def _passed(state: State, lease: Lease) -> Instant | None:
+    """When a run took this on past others, or once it was at work (it grew, or got spares anew); None if it did not."""
+    life = state.runs[lease.run_key].life
+    is_extra = life.started is not None and lease.taken > life.started
+    return lease.taken if life.backfilled or is_extra else None
 
 
 def _is_lent(lease: Lease) -> bool:
