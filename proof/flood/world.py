@@ -34,6 +34,8 @@ SHARE = TOTAL // 8
 """GPUs that the flood's tenant may use at once."""
 SIZES = ((1, None), (2, None), (4, None), (8, None), (16, 8))
 LENGTHS = (1_800, 3_600, 4 * 3_600)
+STEP = SECOND // 4
+"""Between two decisions: so short that no run of the flood comes to its end, which nobody would report here."""
 _PLACE = {"region": "r", "cluster": "c"}
 _CHUNK = 500
 
@@ -72,16 +74,16 @@ class World(Bed):
             self.home.handle(Report(tuple(Sighting(pod, "Bound") for key in pods for pod in pods[key])), now=self.now)
 
     def tick(self) -> None:
-        """What is due by the next second happens, as it does for a driver that wakes at its time: the flood's own
+        """What is due by the next step happens, as it does for a driver that wakes at its time: the flood's own
         countdowns and starts are nothing that others' decisions cause."""
-        self.home.handle(Tick(), now=self.now + SECOND)
+        self.home.handle(Tick(), now=self.now + STEP)
 
     # -- the others --
 
     def submit(self, number: int) -> tuple[Took, dict[str, list[str]]]:
         """Another tenant's run comes, and must start: what the decision took, and its pods."""
         run = small_run(next(self._numbers), number)
-        self.now += SECOND
+        self.now += STEP
         with Stopwatch() as watch:
             outcomes = self.home.handle(Apply((run,)), now=self.now)
         pods = placed(outcomes)
@@ -90,7 +92,7 @@ class World(Bed):
 
     def end(self, pods: dict[str, list[str]]) -> Took:
         """They are done, at once and early: what the decision took. Then they are deleted."""
-        self.now += SECOND
+        self.now += STEP
         ends = tuple(Sighting(pod, "Succeeded", 0) for key in pods for pod in pods[key])
         with Stopwatch() as watch:
             self.home.handle(Report(ends), now=self.now)
