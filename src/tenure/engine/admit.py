@@ -31,7 +31,7 @@ from tenure.engine.plan import Plan, find_plan
 from tenure.engine.reasons import is_money
 from tenure.engine.rows import is_held
 from tenure.engine.standing import Fleetwide
-from tenure.engine.state import Rank, RunRow
+from tenure.engine.state import GRACE, Rank, RunRow
 from tenure.engine.turn import Turn
 from tenure.facts import Decided, Reason, Reservation, Slice, Verdict
 from tenure.units import FOREVER, Instant, parse_duration
@@ -208,7 +208,7 @@ class _Pass:
         if row.key in self.done or not self._waits(row):
             return
         self._before.setdefault(row.key, (row.order, self.state.rank(row), self._planned(row)))
-        if not self._may_start(row):
+        if not self._may_start(row) or self._waits_a_moment(row):
             self._claim_again(row)
             return
         self.done.add(row.key)
@@ -276,6 +276,12 @@ class _Pass:
 
     def _may_start(self, row: RunRow) -> bool:
         return self._waits(row) and row.life.not_before <= self.turn.now
+
+    def _waits_a_moment(self, row: RunRow) -> bool:
+        """Whether its start has come, and somebody who ends late has a moment more: until that is over it starts where
+        it was promised to, or not at all. To plan it anew, all behind it as well, costs far more than the moment."""
+        one, now = promise.of(self.turn, row), self.turn.now
+        return one is not None and one.reason == "EndsLate" and now < (one.plan.start or 0) + GRACE and _due(one, now)
 
     def _claim_again(self, row: RunRow) -> None:
         one = promise.of(self.turn, row)
