@@ -144,8 +144,10 @@ def _redraw(names: list[str], *, last: bool) -> int:
 
 
 def _write(results: Results) -> None:
-    """The results that the repository keeps, the page and its pictures."""
-    files = {RESULTS: to_json(results), DOCS: page(results)}
+    """The results that the repository keeps, the page and its pictures, which are of what can be read back."""
+    kept = to_json(results)
+    results = from_json(kept)
+    files = {RESULTS: kept, DOCS: page(results)}
     for curve in plots.curves([row for row in results.rows if row.bench == "growth"]):
         files[DOCS.parent / PLOTS / f"{curve.axis}.svg"] = plots.draw(curve)
     for file, text in files.items():

@@ -62,7 +62,7 @@ AREAS: dict[str, tuple[str, ...]] = {
     "engine/cuts.py": ("engine/test_cuts.py", "engine/test_shortage.py"),
     "engine/resolver.py": ("engine/test_cuts.py",),
     "engine/activation.py": ("engine/test_reservations.py", "engine/test_cuts.py"),
-    "engine/forecast.py": ("engine/test_reservations.py",),
+    "engine/forecast.py": ("engine/test_reservations.py", "engine/test_promised_money.py"),
     "engine/promise.py": ("engine/test_reservations.py",),
     "engine/draws.py": ("engine/test_cuts.py", "engine/test_lottery.py"),
     "engine/lottery.py": ("engine/test_lottery.py",),

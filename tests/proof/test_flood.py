@@ -78,6 +78,29 @@ def test_what_others_decisions_take_does_not_follow_the_backlog(floods: list[Wor
         assert 100 < large <= 1.05 * small, took
 
 
+def test_nor_does_it_while_a_start_of_the_flood_waits_for_who_ends_late(floods: list[World]) -> None:
+    """A start waits half a minute for the run before it. The first decision in that time plans all behind it anew;
+    those that follow do not, whoever they are about."""
+    took: dict[str, list[int]] = {"start": [], "end": []}
+    for world in floods:
+        own = [row for row in world.state.runs.values() if row.namespace == FLOOD and row.life.phase == "Running"]
+        world.now = min(row.until for row in own if row.until is not None)
+        waits = [one for one in world.state.reservations.values() if one.plan.start == world.now]
+        assert waits, "somebody is promised what comes free just now"
+        for number in range(3):
+            with lines() as started:
+                _, pods = world.submit(number)
+            world.bind(pods)
+            with lines() as ended:
+                world.end(pods)
+        took["start"].append(started.count)
+        took["end"].append(ended.count)
+        kept = world.state.reservations[waits[0].run_key]
+        assert kept.plan.start == waits[0].plan.start, "it is still waited for"
+    for small, large in took.values():
+        assert 100 < large <= 1.05 * small, took
+
+
 def test_nor_does_it_when_somebody_waits_for_machines(floods: list[World]) -> None:
     """A wide run of another tenant waits for a wider one to end; each early end of a small one has to be looked at for
     it, and is of no use to it."""

@@ -577,6 +577,7 @@ class ReservationWatch:
         runs_out = {payer: self._limits.runs_out(payer, now=now) for payer in payers}
         ends = {}
         for one in held:
-            known = (self._declared(one), runs_out[one.lease.budget, one.lease.envelope])
-            ends[one.lease.key] = min((end for end in known if end is not None and end > now), default=FOREVER)
+            declared = self._declared(one)
+            ahead = declared if declared is not None and declared > now else FOREVER
+            ends[one.lease.key] = min(ahead, runs_out[one.lease.budget, one.lease.envelope])
         return ends

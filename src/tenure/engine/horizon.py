@@ -475,11 +475,6 @@ class Horizon:
         """How many an open lease holds."""
         return len(self._held[lease].lease.gpus)
 
-    def payer(self, lease: str) -> FundKey:
-        """The envelope that pays for an open lease."""
-        held = self._held[lease].lease
-        return held.budget, held.envelope
-
     def places(self, flavor: str) -> list[Place]:
         """All locations that have, or had, nodes of a flavor."""
         self._refresh()
