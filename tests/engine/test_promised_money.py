@@ -124,3 +124,37 @@ def test_spent_hours_hide_no_window_from_the_auditor(when: str) -> None:
     fleet.apply(run("beside", 4, owner="org:y"))
     assert fleet.leases("lab/beside")
     assert start_of(fleet, "lab/waits") == "180m"
+
+
+def test_who_is_let_in_is_not_to_blame_where_others_take_over_what_was_to_end() -> None:
+    """Found by a wild game (1141). There is room for both if the money of ``held`` runs out; it does, but somebody else
+    pays then, and the promise is moved: nobody could know."""
+    fleet = Fleet(*nodes("n", 1), budget("a", envelope("short", 4, end="30m"), envelope("more", 4, start="20m")),
+                  budget("b", envelope("main", 8, start="1h")), budget("c"),
+                  policy=Policy(patience="1000h", lookahead="10m", budget_grace="5m"))  # fmt: skip
+    fleet.start(run("held", 4, owner="org:a"))
+    fleet.apply(run("waits", 4, owner="org:b", lasts="1h"))
+    fleet.start(run("late", 4, owner="org:c", lasts="2h"))
+    assert start_of(fleet, "lab/waits") == "60m"
+    fleet.until(at("30m"))
+    assert [one.envelope for one in fleet.leases("lab/held")] == ["more"]
+    assert start_of(fleet, "lab/waits") == "120m"
+
+
+@pytest.mark.parametrize("looks", ["live", "loaded"])
+def test_what_is_committed_ends_with_the_lease_also_where_its_pods_were_late(looks: str) -> None:
+    """Found by a wild game (2328). ``slow`` works ten minutes longer than its lease said, and spends hours then that
+    nobody had committed. Whoever read the state anew took that for news, and moved a start that others left alone."""
+    fleet = Fleet(*nodes("n", 1), budget("a", envelope("main", 8, hours=8)), budget("b"),
+                  policy=Policy(patience="1000h", lookahead="10m", budget_grace="5m"))  # fmt: skip
+    fleet.apply(run("slow", 4, owner="org:a", lasts="30m"))
+    fleet.start(run("open", 4, owner="org:a"))
+    fleet.later("10m")
+    fleet.bind("lab/slow")
+    fleet.apply(run("waits", 8, owner="org:b", lasts="1h"))
+    assert start_of(fleet, "lab/waits") == "90m"
+    fleet.now = at("35m")
+    if looks == "loaded":
+        fleet.state = load(dump(fleet.state))
+    fleet.apply(run("other", 8, owner="org:b", lasts="1h"))
+    assert start_of(fleet, "lab/waits") == "90m"

@@ -352,7 +352,8 @@ class ReservationWatch:
                 needed = needs[then] + sum(gpus_of(one) for one in mine)
                 stay = [one for one in there if self._stays_on(one, by=then, at=at)]
                 excused = {one.lease.key: self._counted_on(stay, one) + max(0, one.rooms[pot[0] != "node"] - room)
-                           + self._moved_here(pot, claim, one, then=then, at=at) for one in mine}  # fmt: skip
+                           + self._handed_over(there, one) + self._moved_here(pot, claim, one, then=then, at=at)
+                           for one in mine}  # fmt: skip
                 blamed = [one for one in mine if needed - excused[one.lease.key] > room]
                 if max(needs.values()) <= room:
                     late_ones += blamed
@@ -427,6 +428,10 @@ class ReservationWatch:
     def _counted_on(self, stay: list[Holding], late: Holding) -> int:
         """GPUs that were still to be given back when somebody was let in, and were not."""
         return sum(gpus_of(one) for one in stay if (self._declared(one) or 0) > late.lease.start)
+
+    def _handed_over(self, there: list[Holding], late: Holding) -> int:
+        """GPUs whose money was still to run out when somebody was let in, and which others pay for since."""
+        return sum(gpus_of(one) for one in there if one.lease.reason == "Refund" and one.fact > self._held_since(late))
 
     def _moved_here(self, pot: Pot, claim: Claim, late: Holding, *, then: Instant, at: Instant) -> int:
         """GPUs of earlier promises that were not planned there, or only for later, when somebody was let in: what they

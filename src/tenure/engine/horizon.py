@@ -181,6 +181,8 @@ class Horizon:
         if held.declared == end:
             return False
         held.declared = end
+        if held.lease.until is not None:  # from then on what it uses is committed no more, though it may go on
+            heappush(self._due, (held.lease.until, lease))
         self.overdue.pop(lease, None)
         return self._set_end(held)
 
@@ -265,18 +267,22 @@ class Horizon:
         money.lent_spared += sign * len(lease.gpus) if lease.funding == "borrowed" else 0
 
     def pass_time(self, now: Instant, *, backfilled: Callable[[Lease], bool]) -> set[FundKey]:
-        """Ends that should have come by now did not: who overstays is no longer counted on. Returns who pays for it."""
+        """Ends that should have come by now did not: who overstays is no longer counted on. Returns who pays for it,
+        and for what goes on past the end that its lease gave because its pods were late."""
         late: set[FundKey] = set()
         while self._due and self._due[0][0] <= now:
             at, key = heappop(self._due)
             held = self._held.get(key)
-            if held is None or held.end != at:
+            if held is None:
+                continue
+            if at in (held.lease.until, held.declared):
+                late.add((held.lease.budget, held.lease.envelope))
+            if held.end != at:
                 continue
             if held.leaving is not None:
                 held.leaving = at + LEAVING * ((now - at) // LEAVING + 1)
             elif held.declared == at:
                 held.declared = None
-                late.add((held.lease.budget, held.lease.envelope))
                 if backfilled(held.lease):
                     self.overdue[key] = None
                     self._mark(held.lease, gain=True)  # for those who may count on its going
