@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from tenure.api.budget import Envelope
 from tenure.audit import LATE, check_all
+from tenure.audit.claims import Claim, given_up
 from tenure.draw import Intent, Token
 from tenure.facts import Fact, Froze, PutNode, PutRun, Reserved, Resolved, Slice
 from tenure.units import format_time
@@ -201,6 +202,39 @@ def test_a_start_that_is_made_as_soon_as_somebody_drives_is_not_delayed_by_who_s
     later = other if state == "Active" else plan("4h", "a-0:8")
     moved = reserved(later, wide, promise=promise, state=state, reason="Activated", **fields)
     assert said(history.add(moved), "delayed by work") is blamed
+
+
+# --- who was cut for somebody else ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("trigger", "firm", "until", "start", "leaves", "counts"),
+    [
+        ("Activation", True, None, "2h", False, True),
+        ("Activation", True, "3h", "2h", False, True),
+        ("Activation", True, "2h", "2h", False, False),
+        ("Activation", False, None, "2h", True, False),
+        ("Shortage", True, "1h", "2h", True, True),
+        ("Shortage", False, None, "2h", True, True),
+        ("Shortage", True, None, "2h", False, False),
+        ("Shortage", True, None, "3h", True, False),
+    ],
+    ids=["it was to stay", "it was to stay for longer", "it was to be over", "it was to be cut", "it has yet to leave",
+         "it has yet to leave, though it was to be cut", "it is gone", "it may leave until the start"],
+)  # fmt: skip
+def test_what_was_cut_for_others_was_not_there_for_a_start(
+    trigger: Any, firm: bool, until: str | None, start: str, leaves: bool, counts: bool
+) -> None:
+    """Found by a reviewer's games: a later start was given what spares had, just after an earlier one was put off for
+    want of money (1462); and a start waited for who had to go by a shortage (1470). Somebody else was blamed."""
+    one = replace(lease(OTHERS["aged"], "a-0:0-7", at=time("0s")), until=None if until is None else time(until))
+    fact = Resolved(trigger=trigger, subject="Reservation/rai/younger", activation=1)
+    claim = Claim("rai/elder", (2, (0, "", "")), 4, start=time(start), until=time("9h"), written=1, fact=1, firm=firm,
+                  active=False, waits=False, starts=(), sizes=((1, 4),))  # fmt: skip
+    leaving, then = {one.key} if leaves else set[str](), max(time("2h"), claim.start)
+    for pot, gpus in ((("node", "a-0"), 8), (("envelope", "sys", "west"), 8), (("node", "a-1"), 0)):
+        found = given_up(pot, claim, [(fact, one)], leaving, then=then, at=time("2h"))
+        assert found == (gpus if counts else 0), pot
 
 
 # --- a plan that takes more of a node ------------------------------------------------------------------------

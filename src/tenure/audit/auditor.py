@@ -144,7 +144,8 @@ class Auditor:
             if key in runs:
                 yield from run_after(key, runs[key], turn, policy=self._books.policy, at=at)
                 yield from borrowing(key, runs[key], at=at)
-        yield from self._waiting.after(touched.acts.opened, touched.delays, edited=touched.edited, at=at)
+        acts, delays = touched.acts, [one for one in touched.delays if one.after.run_key not in touched.edited]
+        yield from self._waiting.after(acts.opened, delays, acts.given_up() if delays else [], at=at)
         yield from self._cuts.after(touched.acts, head=self._head, at=at)
         for fact in touched.decisions:
             opened = touched.runs[f"{fact.namespace}/{fact.run}"].decided()

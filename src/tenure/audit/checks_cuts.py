@@ -34,6 +34,7 @@ from dataclasses import dataclass, field
 
 from tenure.audit.books import Books, Holding, RunBook
 from tenure.audit.checks_reservations import ReservationWatch
+from tenure.audit.claims import Given
 from tenure.audit.invariants import CUT, LIVENESS, Invariant
 from tenure.audit.redraw import intent_faults, result_faults
 from tenure.audit.report import Value, Violation, listed, moment
@@ -79,6 +80,12 @@ class Acts:
     """GPUs that a run worked on before the first of its leases was to end."""
     frozen: list[str] = field(default_factory=list)
     resolved: list[tuple[Resolved, Draw | None]] = field(default_factory=list)
+
+    def given_up(self) -> list[Given]:
+        """Leases that were cut, each with the resolution that did."""
+        cuts = [(fact, cut) for fact, _ in self.resolved for cut in fact.cuts]
+        keys = [(fact, f"{cut.run.partition('/')[0]}/{name}") for fact, cut in cuts for name in cut.leases]
+        return [(fact, self.ended[key][0]) for fact, key in keys if key in self.ended]
 
     def open(self, lease: Lease, *, leaving: set[str]) -> None:
         self.opened.append(lease)

@@ -66,9 +66,11 @@ from tenure.audit.claims import (
     CLAIMING,
     Claim,
     Crowd,
+    Given,
     Pot,
     Rank,
     crowded,
+    given_up,
     gpus_of,
     lost_by,
     named,
@@ -224,9 +226,10 @@ class ReservationWatch:
     # --- after an entry, and on a settled world -----------------------------------------------------------------
 
     def after(
-        self, opened: Iterable[Lease], delays: Iterable[Delay], *, edited: set[str], at: Instant
+        self, opened: Iterable[Lease], delays: Iterable[Delay], cut: Iterable[Given], *, at: Instant
     ) -> Iterator[Violation]:
-        """What the entry opened, against the claims as they stand now, and what it moved later."""
+        """What the entry opened, against the claims as they stand now, and what it moved later, with those whom it cut,
+        and for whom."""
         groups: dict[tuple[Pot, str], list[Holding]] = {}
         for lease in opened if self._claims else ():
             holding = self._books.leases.get(lease.key)
@@ -238,8 +241,8 @@ class ReservationWatch:
         for (pot, run), new in sorted(groups.items(), key=lambda item: item[0]):
             yield from self._opening(pot, run, new, list(self._claims[pot].values()), at=at)
         for delay in delays:
-            if delay.after.run_key not in edited:
-                yield from self._delayed(delay, at=at)
+            others = [(fact, lease) for fact, lease in cut if fact.subject != f"Reservation/{delay.after.key}"]
+            yield from self._delayed(delay, others, at=at)
 
     def standing(self, *, now: Instant) -> Iterator[Violation]:
         for one in self._books.reservations.values():
@@ -312,7 +315,7 @@ class ReservationWatch:
 
     # --- what is moved ----------------------------------------------------------------------------------------
 
-    def _delayed(self, delay: Delay, *, at: Instant) -> Iterator[Violation]:
+    def _delayed(self, delay: Delay, cut: list[Given], *, at: Instant) -> Iterator[Violation]:
         before, after = delay.before, delay.after
         life = self._books.run(before.run_key).life
         if life.cut or after.plan.width not in (before.plan.width, 0) or self._is_relabelled(before):
@@ -344,7 +347,8 @@ class ReservationWatch:
             there = [one for one in held if one not in late]
             needs = self._needs(pot, claim, there, ends, then=then, at=at)
             late = [one for one in late if ends[one.lease.key] > then]
-            if max(needs.values()) > room or needs[then] + self._stuck(pot, claim, late, at=at) > room:
+            given = given_up(pot, claim, cut, self._books.leaving, then=then, at=at)
+            if max(needs.values()) > room or needs[then] + self._stuck(pot, claim, late, at=at) + given > room:
                 return
             for stage in claim.stages():  # who came before it took more is in the way of what it had, or is not
                 mine = [one for one in late if claim.stage_at(self._entered(one)) == stage]

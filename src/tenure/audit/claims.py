@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tenure.audit.accounts import EnvelopeKey
 from tenure.audit.books import Holding, Order
-from tenure.facts import Lease, Reservation, Segment
+from tenure.facts import Lease, Reservation, Resolved, Segment
 from tenure.units import FOREVER, SECOND, Instant, Micros
 
 Pot = tuple[str, ...]
@@ -129,8 +129,25 @@ def named(pot: Pot) -> str:
     return pot[1] if pot[0] == "node" else f"{pot[1]}/{pot[2]}"
 
 
+Given = tuple[Resolved, Lease]
+"""A lease that was cut, and the resolution that did."""
 Crowd = tuple[Claim, int, Container[str]]
 """A claim, the GPUs that are held or claimed at its start, and the leases that were counted"""
+
+
+def given_up(
+    pot: Pot, claim: Claim, cut: Iterable[Given], leaving: Container[str], *, then: Instant, at: Instant
+) -> int:  # fmt: skip
+    """GPUs of those who were cut for others than a claim's run, and in whose place it could not have started: what was
+    to stay is theirs for whom it was cut; and who has to go by a shortage, just as a start has come, has yet to leave.
+    """
+    total = 0
+    for fact, lease in cut:
+        stays = claim.firm and (lease.until is None or lease.until > then)
+        leaves = claim.start <= at and lease.key in leaving
+        if pot in pots_of(lease) and (stays if fact.trigger == "Activation" else leaves):
+            total += len(lease.gpus)
+    return total
 
 
 def lost_by(needed: int, others: Iterable[Holding], room: int) -> int:
