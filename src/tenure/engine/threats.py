@@ -10,7 +10,7 @@ whoever shows a run or a budget asks, and pays for it only when something is ann
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from fractions import Fraction
 
 import msgspec
@@ -112,36 +112,41 @@ def _not_handed_over(
     """By lease, the GPUs that nobody else would pay for: tried on the books and on the future, and taken back."""
     left = {lease.key: len(lease.gpus) for lease in leases}
     handing, borrowed = Handing(state, one, now=now), dict[str, int]()
-    tried: list[tuple[Lease, list[Lease]]] = []
-    ahead = ExitStack()
-    for lease in leases:
-        segments = handing.others(lease, wanted, borrowed=borrowed.get(lease.run_key, 0))
-        if not segments:
-            continue
-        gpus = sum(segment.gpus for segment in segments)
-        lent = sum(segment.gpus for segment in segments if segment.funding == "borrowed")
-        lent -= gpus if lease.funding == "borrowed" else 0
-        borrowed[lease.run_key] = borrowed.get(lease.run_key, 0) + lent
-        left[lease.key] -= gpus
-        wanted -= gpus
-        parts = [
-            msgspec.structs.replace(
-                lease, name=f"{lease.name}?{index}", gpus=lease.gpus[: segment.gpus], start=now, budget=segment.budget,
-                envelope=segment.envelope, payer=segment.payer, funding=segment.funding)
-            for index, segment in enumerate(segments)
-        ]  # fmt: skip
-        parts.append(msgspec.structs.replace(lease, name=f"{lease.name}?", gpus=lease.gpus[gpus:], start=now))
-        state.books.close(lease, end=now)
-        for part in parts:
-            state.books.open(part)
-        ahead.enter_context(state.horizon.paid_by(lease.key, *parts))
-        tried.append((lease, parts))
-    ahead.close()
-    for lease, parts in reversed(tried):
+    with ExitStack() as tried:
+        for lease in leases:
+            segments = handing.others(lease, wanted, borrowed=borrowed.get(lease.run_key, 0))
+            if not segments:
+                continue
+            gpus = sum(segment.gpus for segment in segments)
+            lent = sum(segment.gpus for segment in segments if segment.funding == "borrowed")
+            lent -= gpus if lease.funding == "borrowed" else 0
+            borrowed[lease.run_key] = borrowed.get(lease.run_key, 0) + lent
+            left[lease.key] -= gpus
+            wanted -= gpus
+            parts = [
+                msgspec.structs.replace(
+                    lease, name=f"{lease.name}?{index}", gpus=lease.gpus[: segment.gpus], start=now,
+                    budget=segment.budget, envelope=segment.envelope, payer=segment.payer, funding=segment.funding)
+                for index, segment in enumerate(segments)
+            ]  # fmt: skip
+            parts.append(msgspec.structs.replace(lease, name=f"{lease.name}?", gpus=lease.gpus[gpus:], start=now))
+            tried.enter_context(_paid_by(state, lease, parts, now))
+    return left
+
+
+@contextmanager
+def _paid_by(state: State, lease: Lease, parts: list[Lease], now: Instant) -> Iterator[None]:
+    """The same books and the same future, with these in the place of a lease."""
+    state.books.close(lease, end=now)
+    for part in parts:
+        state.books.open(part)
+    try:
+        with state.horizon.paid_by(lease.key, *parts):
+            yield
+    finally:
         for part in parts:
             state.books.close(part, end=now)
         state.books.reopen(lease, at=now)
-    return left
 
 
 def _odds(
