@@ -221,3 +221,12 @@ def test_a_run_that_could_start_anyway_is_only_looked_at() -> None:
     done(fleet, "lab/z")
     assert not records(fleet)
     assert fleet.where("lab/z") == {"b0": 8}
+
+
+def test_nobody_is_cut_for_work_that_gives_way_to_everybody() -> None:
+    """An ordinary run was drawn by lot for it."""
+    fleet = Fleet(*nodes("n", 1), budget("a"), budget("b"), secret="s")
+    fleet.start(run("old", 8, owner="org:a"))
+    fleet.later("1h")
+    fleet.apply(run("guest", 8, owner="org:b", lasts="1h", opportunistic=True))
+    assert declined(fleet, "lab/guest").code == "CutsNobody"

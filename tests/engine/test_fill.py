@@ -6,7 +6,7 @@ import pytest
 
 from tenure.api.run import Run
 from tenure.engine import Apply, State, dump, load
-from tenure.facts import Closed, Placed
+from tenure.facts import Closed, Placed, Resolved
 from tenure.shell.home import Home, fold_entry
 from tenure.shell.simulated import SimulatedExecutor
 from tenure.shell.store import MemoryStore
@@ -334,3 +334,24 @@ def test_images_and_entries_carry_all_of_it() -> None:
     assert set(load(dump(fleet.state)).leaving) == set(fleet.state.leaving) == {"lab/guest-a1-0", "lab/guest-a1-1"}
     ends = [fact.reason for fact in fleet.facts if isinstance(fact, Closed)]
     assert ends == ["NodeFailure", "ReclaimedBySpare", "Swap"]
+
+
+@pytest.mark.parametrize("secret", "abcdef")
+def test_who_sits_on_spares_of_somebody_who_is_drawn_with_it_leaves_too(secret: str) -> None:
+    """Who was drawn first gave its spares up, its guest went on there under another name, and could not be found when
+    its own turn came: the scheduler stopped, and the draw waited for good."""
+    fleet = Fleet(node("a0", 8), node("a1", 4), node("b0", 8, domain="B"), node("b1", 4, domain="B"),
+                  *(budget(name) for name in "abc"), secret=secret)  # fmt: skip
+    fleet.start(run("host", 16, owner="org:a", group=8, spares=4))
+    fleet.start(run("first", 4, owner="org:b", opportunistic=True, where={"fabric.domain": "B"}))
+    fleet.apply(node("b2", 4, domain="B"))
+    fleet.start(run("guest", 8, owner="org:b", opportunistic=True))
+    assert {one.role for one in fleet.leases("lab/guest")} == {"Active", "Borrowed"}
+    fleet.later("1h")
+    fleet.apply(run("wide", 16, owner="org:c", spread=False))
+    fleet.later("20m")
+    cut = [one.run for fact in fleet.facts if isinstance(fact, Resolved) for one in fact.cuts if one.kind == "Lottery"]
+    assert sorted(cut) == ["lab/guest", "lab/host"]
+    for key in cut:
+        fleet.leave(key)
+    assert fleet.leases("lab/wide")

@@ -193,7 +193,7 @@ def _ripe(turn: Turn, row: RunRow) -> list[Instant]:
 
 def cheapest(
     state: State, row: RunRow, old: Reservation | None, *, now: Instant, start: Instant, paid: Slice | None = None,
-    search: Search | None = None,
+    search: Search | None = None, mild: bool = False,
 ) -> Way | None:  # fmt: skip
     """The slice that the resolver would free most cheaply: one domain, or as many as it takes.
 
@@ -202,7 +202,7 @@ def cheapest(
     lead = parse_duration(state.policy.activation_lead)
 
     def way(domains: Domains) -> Way | None:
-        return Target(state, row, domains, now=now, at=start, paid=paid).way(lead=lead)
+        return Target(state, row, domains, now=now, at=start, paid=paid, mild=mild).way(lead=lead)
 
     if old is not None and old.plan.domains:
         found = way(parse_domains(old.plan.domains))
@@ -300,7 +300,8 @@ def fall_due(turn: Turn, row: RunRow, one: Reservation) -> bool:
 
 
 def _wait_for(turn: Turn, row: RunRow, late: Lease) -> None:
-    data: dict[str, int | str] = {"run": late.run_key, "until": format_time(late.until or 0)}
+    end = turn.state.runs[late.run_key].end_of(late) or 0
+    data: dict[str, int | str] = {"run": late.run_key, "until": format_time(end - end % SECOND)}
     promise.hinder(turn, row, Reason(code="EndsLate", data=data))
 
 
@@ -320,12 +321,11 @@ def _just_over(turn: Turn, one: Reservation, leases: Iterable[Lease]) -> Iterato
     if one.plan.start is None or now >= one.plan.start + GRACE:
         return
     for lease in leases:
-        if (
-            lease.until is not None
-            and now - GRACE < lease.until <= now
-            and lease.key not in state.ending
-            and not state.runs[lease.run_key].overstays(now)
-        ):
+        row = state.runs[lease.run_key]
+        end = row.end_of(lease)
+        if end is None or lease.key in state.ending or row.overstays(now):
+            continue
+        if now - GRACE < end <= now:
             yield lease
 
 
@@ -397,7 +397,7 @@ def make_room(turn: Turn, row: RunRow, one: Reservation, way: Way, *, trigger: T
 def way_now(state: State, row: RunRow, one: Reservation, *, now: Instant) -> Way | None:
     """The room that could be made for a waiting run at this instant: where it is planned, or where it costs least."""
     with only_earlier(state, row):
-        way = cheapest(state, row, one, now=now, start=now, paid=one.plan)
+        way = cheapest(state, row, one, now=now, start=now, paid=one.plan, mild=not may_cut(row))
         return _narrowed(state, row, one, way, now=now)
 
 
@@ -455,8 +455,7 @@ def is_awaited(turn: Turn, one: Reservation) -> bool:
     if is_drawn_for(one, state.draws):
         frozen_now = any(isinstance(fact, Froze) and fact.subject == subject for fact in turn.facts)
         return frozen_now or _would_help(turn, one)
-    flavor, domains = state.runs[one.run_key].demand.flavor, parse_domains(one.plan.domains)
-    if any(lease.key in state.ending for node in _nodes(state, flavor, domains) for lease in state.leases_on(node)):
+    if any(lease.key in state.ending for share in one.plan.shares for lease in state.leases_on(share.node)):
         return True
     payers = _payers(state, one.plan)  # who overstayed elsewhere gave way as well, for its money
     gone = (state.leases[key] for key, reason in state.ending.items() if reason == "Overstay")

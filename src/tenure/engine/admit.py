@@ -69,8 +69,9 @@ class _Pass:
         self.state = turn.state
         self.flavor = flavor
         self.refused: dict[Demand, tuple[Rank, Verdict]] = {}
-        self.cursor: dict[Demand, tuple[Rank, Instant]] = {}
-        """Where the search for an equal demand ended: a younger run cannot start before."""
+        self.cursor: dict[tuple[Demand, bool], tuple[Rank, Instant]] = {}
+        """Where the search for an equal demand ended: a younger run cannot start before. Who was cut before counts on
+        less than others do."""
         self.floor: dict[str, Instant] = {}
         """Of runs that were looked at, the instant before which they cannot start."""
         self.done: set[str] = set()
@@ -97,17 +98,18 @@ class _Pass:
         promised = ((key, state.reservations.get(key)) for key in state.news.starting(self.flavor, before=now + 1))
         rows = [state.runs[key] for key, one in promised if one is not None and _due(one, now)]
         for row in sorted(filter(self._waits, rows), key=state.rank):
-            if not self._starts_as_planned(row):
+            if not self._starts_as_planned(row) and not self._waits_a_moment(row):
                 return
 
     def over(self, rows: list[RunRow]) -> None:
         """Some runs changed. Those that start where they were promised to leave all others as they are; so does one
         without a promise, which takes nobody's. Another plan for one that has a promise may be in the way of later
         ones."""
-        rest: list[RunRow] = []
+        rest, anew = list[RunRow](), False
         for row in sorted(filter(self._waits, rows), key=self.state.rank):
-            if rest or not self._starts_as_planned(row):  # who was promised a start later waits for who is planned anew
+            if anew or not self._starts_as_planned(row):  # who was promised a start later waits for who is planned anew
                 rest.append(row)
+                anew = anew or not self._waits_a_moment(row)
         if not rest:
             return
         first = min(map(self.state.rank, rest))
@@ -493,12 +495,12 @@ class _Pass:
     def _cursor(self, row: RunRow, since: Instant) -> Instant:
         """An instant before which a run cannot start: it was looked for, or one with an equal demand cannot that comes
         before it."""
-        rank, cursor = self.cursor.get(row.demand, (None, since))
+        rank, cursor = self.cursor.get((row.demand, row.life.cut), (None, since))
         since = max(since, self.floor.get(row.key, since))
         return since if rank is None or rank > self.state.rank(row) else max(since, cursor)
 
     def _ends_at(self, row: RunRow, start: Instant) -> None:
-        self.cursor[row.demand] = (self.state.rank(row), start)
+        self.cursor[row.demand, row.life.cut] = (self.state.rank(row), start)
 
 
 def _due(one: Reservation, now: Instant) -> bool:

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from tenure.draw import Token
 from tenure.engine import activation, resolver
-from tenure.engine.activation import Way
+from tenure.engine.activation import Way, may_cut
 from tenure.engine.cuts import Trial
 from tenure.engine.forecast import Search, safe_plan, slice_of
 from tenure.engine.plan import Plan
@@ -110,7 +110,7 @@ def _way(state: State, row: RunRow, *, now: Instant) -> tuple[Reservation, Way |
             return Reason(code="MoneyFirst", data={**data, "short": search.short(now)})
     way = activation.way_now(state, row, one, now=now)
     if way is None:
-        return Reason(code="NothingIsEnough", data={**data})
+        return Reason(code="NothingIsEnough", data={**data}) if may_cut(row) else Reason(code="CutsNobody")
     hindered = resolver.hindrance(state, f"Reservation/{one.key}") if way.proposal.tokens else None
     return hindered or (one, way)
 

@@ -37,10 +37,9 @@ def _stays(state: State, old: Reservation, lease: Lease, now: Instant) -> str:
     data = {"run": lease.run_key, "node": lease.node}
     if lease.key in state.ending:
         return because("leaving", **data)
-    if lease.until is not None and lease.until <= now:
+    ends = run.end_of(lease)
+    if ends is not None and ends <= now:
         return because("overstays", **data)
-    lasts = run.demand.duration
-    ends = lease.until if run.life.started is None or lasts is None else max(lease.until or 0, run.life.started + lasts)
     if lease.until is not None and lease.until <= start and ends is not None and ends > start:
         return because("ends-later", at=format_time(ends - ends % SECOND), **data)
     if ends is not None and ends <= start:

@@ -21,8 +21,10 @@ from tenure.units import format_time
 
 
 def carry_out(turn: Turn, cuts: Iterable[Cut], *, subject: str, seed: str = "") -> None:
-    """Make cuts, in order. ``subject`` is for whom (as in ``Resolved``), ``seed`` that of the draw if there was one."""
-    for cut in cuts:
+    """Make cuts, in order, but for those who sit on somebody's spares: they are sent away before any spare goes, whose
+    place they would take under another name. ``subject`` is for whom (as in ``Resolved``), ``seed`` that of the draw if
+    there was one."""
+    for cut in sorted(cuts, key=lambda cut: cut.kind == "DropSpare" or not _is_guest(turn.state.runs[cut.run])):
         row = turn.state.runs[cut.run]
         reason = _reason(row, cut, subject, seed)
         turn.note("Cut", full_name(row), reason)
@@ -63,6 +65,10 @@ def _end(turn: Turn, row: RunRow, closure: str, reason: Reason) -> None:
     requeue = row.run.spec.runtime.on_preemption == "Requeue"
     after: After = "Requeue" if requeue else "Failed"
     end(turn, row, closure, after, reason, cut=requeue)
+
+
+def _is_guest(row: RunRow) -> bool:
+    return any(lease.role == "Borrowed" for lease in row.leases.values())
 
 
 def _reason(row: RunRow, cut: Cut, subject: str, seed: str) -> Reason:

@@ -63,6 +63,10 @@ class RunRow:
             return life.until
         return max(life.until, life.started + lasts)
 
+    def end_of(self, lease: Lease) -> Instant | None:
+        """When one of its leases is to end, likewise: no sooner than the lease says, nor than the run does."""
+        return None if lease.until is None else max(lease.until, self.until or 0)
+
     def overstays(self, now: Instant) -> bool:
         """Whether it started past others, and said it would be gone by now. What it took to bind its pods is not its
         fault, as long as that is a moment."""

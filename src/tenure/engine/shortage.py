@@ -271,7 +271,8 @@ class Handing:
         """For all of it, or for as much as is paid while the rest goes on: that may be on money of the same cap."""
         state, now = self._state, self._now
         row, node = state.runs[lease.run_key], state.topology.rows.get(lease.node)
-        left = None if lease.until is None or lease.until <= now else lease.until - now
+        end = row.end_of(lease)
+        left = None if end is None or end <= now else end - now
         demand = msgspec.structs.replace(row.demand, duration=left)
         able = [
             candidate

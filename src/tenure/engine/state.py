@@ -7,7 +7,7 @@ decided the same facts itself are equal. Every index has one owner (``Books``, `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Any
 
 from tenure.api.budget import Budget
@@ -360,16 +360,18 @@ class State:
     def _published(self, fact: Published, at: Instant) -> None:
         """A chain that is begun anew leaves draws that named the old one without a reveal: they are void."""
         self.beacons[fact.beacon], self.roots[fact.beacon] = (0, fact.root), fact.root
-        self.draws = {subject: draw for subject, draw in self.draws.items()
-                      if all(beacon.id != fact.beacon for beacon in draw.intent.beacons)}  # fmt: skip
+        void = {subject for subject, draw in self.draws.items()
+                if any(beacon.id == fact.beacon for beacon in draw.intent.beacons)}  # fmt: skip
+        self.draws = {subject: draw for subject, draw in self.draws.items() if subject not in void}
         for fund in self.books.funds.values():
             self.agenda.rearm(fund)  # what waited for a draw need not wait any more
-        self._look_at_due()
+        self._look_at_due(void)
 
-    def _look_at_due(self) -> None:
-        """Reservations whose start could not be made because a draw was in the way are tried again."""
+    def _look_at_due(self, void: Container[str] = ()) -> None:
+        """Reservations whose start could not be made because a draw was in the way, or is ``void``, are tried again."""
         for one in self.reservations.values():
-            if one.state == "Pending" and one.plan.start is not None and one.plan.start <= self.now:
+            due = one.state == "Pending" and one.plan.start is not None and one.plan.start <= self.now
+            if due or f"Reservation/{one.key}" in void:
                 self.agenda.run_changed(one.run_key)
 
     def _froze(self, fact: Froze, at: Instant) -> None:
@@ -423,8 +425,9 @@ class State:
         """A declared duration is one of work: once a run works, it is known when that ends."""
         if row.life.phase != "Running" or row.life.started is None or row.until is None or row.life.backfilled:
             return
-        moved = [self.horizon.declare(one.key, max(one.until, row.until))
-                 for one in row.leases.values() if one.until is not None]  # fmt: skip
+        moved = [
+            self.horizon.declare(one.key, end) for one in row.leases.values() if (end := row.end_of(one)) is not None
+        ]
         if any(moved):
             self.came_free({row.demand.flavor})
 

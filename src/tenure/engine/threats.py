@@ -79,13 +79,8 @@ def _threat(state: State, one: AnyLimit, now: Instant) -> Threat | None:
 
 def _end(state: State, lease: Lease, now: Instant) -> Instant:
     """When a lease is to end, if that is known: a declared duration is one of work (``State.expect``)."""
-    row = state.runs[lease.run_key]
-    if lease.until is None:
-        return FOREVER
-    works = lease.until
-    if row.life.started is not None and not row.life.backfilled:
-        works = max(works, row.life.started + (row.demand.duration or 0))
-    return works if works > now else FOREVER  # who is past it may go on for ever
+    end = state.runs[lease.run_key].end_of(lease)
+    return end if end is not None and end > now else FOREVER  # who is past it may go on for ever
 
 
 def _runs_out(one: AnyLimit, leases: list[Lease], ends: dict[str, Instant], now: Instant) -> Instant:
