@@ -238,6 +238,22 @@ def test_a_bug_of_the_reader_is_no_reason_to_grow_old(
     io.run(world.client.close())
 
 
+def test_regression_a_server_that_was_away_for_hours_is_followed_again(
+    io: IO, plane: ControlPlane, namespace: str, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pause doubled without bound: after 1,024 failures in a row it was no number any more, and the task ended."""
+    monkeypatch.setattr("tenure.kube.informer._BACKOFF_SECONDS", (0.1, 0.1))
+    world = World(io, plane, namespace, proxy.server)
+    world.put("a", "1")
+    world.copy.failures = 2000
+    away = proxy.fail("conflict", method="GET", path=MAPS, times=3)
+    world.all.start()
+    assert world.settle() == ["a"]
+    assert away.hits == 3
+    world.all.stop()
+    io.run(world.client.close())
+
+
 def test_who_waits_for_changes_is_woken() -> None:
     changes = Changes()
     assert not changes.wait(0.01)

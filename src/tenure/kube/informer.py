@@ -33,6 +33,8 @@ WATCH_SECONDS = 60
 """How long the server keeps a watch open: a connection that died in silence is noticed soon after."""
 STALE_LISTS_MAX = 5
 _BACKOFF_SECONDS = (0.1, 10.0)
+_DOUBLINGS = 10
+"""How often the pause is doubled at most: by then it is as long as it gets; without bound it is no number any more."""
 
 log = logging.getLogger(__name__)
 Keep = Callable[[Object], Object | None]
@@ -185,7 +187,7 @@ class Informer:
             log.info("%s: %s", self.resource.plural, error)
         if not error.expired or self.failures > 1:
             first, most = _BACKOFF_SECONDS
-            await asyncio.sleep(min(most, first * 2**self.failures) * (0.5 + random.random() / 2))
+            await asyncio.sleep(min(most, first * 2 ** min(self.failures, _DOUBLINGS)) * (0.5 + random.random() / 2))
 
     def _replace(self, listing: Listing) -> None:
         """Take a whole new copy, and tell what differs from the old one."""
