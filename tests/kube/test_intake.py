@@ -41,18 +41,24 @@ class Cluster:
         del self.caches[kind][key]
         self.intake.mark(kind, key)
 
-    def turn(self) -> list[Event]:
-        """Take everything in; returns the events that were handed over."""
+    def turn(self, lost: tuple[type[Event], ...] = ()) -> list[Event]:
+        """Take everything in; returns the events that were handed over. What is ``lost`` cannot be committed."""
         told: list[Event] = []
 
         def handle(event: Event) -> Iterable[Any]:
+            if isinstance(event, lost):
+                raise ApiError(0, "Unreachable", "nobody answers")
             told.append(event)
             if isinstance(event, Apply):  # as a home does: names of leases go on counting
                 keys = [f"lab/{item.metadata.name}" for item in event.objects if item.kind == "Run"]
                 event = Apply(event.objects, {key: self.fleet.attempts(key) for key in keys}, event.named)
             return self.fleet.handle(event).refused
 
-        self.intake.apply(self.intake.collect(self.fleet.state), handle)
+        batch = self.intake.collect(self.fleet.state)
+        try:
+            self.intake.apply(batch, handle)
+        except ApiError:
+            self.intake.put_back(batch)
         for entry in self.fleet.entries:
             self.intake.follow(entry)
         return told
@@ -263,6 +269,31 @@ def test_gpus_of_foreign_pods_are_taken_off_and_given_back() -> None:
     found.put({**raw, "status": {"phase": "Succeeded"}})
     found.turn()
     assert found.fleet.state.topology.rows["n0"].free() == 8
+
+
+def test_regression_a_foreign_pod_counts_though_the_commit_failed_that_would_have_said_so() -> None:
+    """It was counted when it was looked at, so that the second look found nothing new: its GPUs were offered until its
+    node changed, or the operator was restarted."""
+    found = cluster()
+    limits = {"resources": {"limits": {"nvidia.com/gpu": "6"}}}
+    found.put({"kind": "Pod", "metadata": {"name": "raw", "namespace": "x"}, "status": {"phase": "Running"},
+               "spec": {"nodeName": "n0", "containers": [limits]}})  # fmt: skip
+    assert found.turn(lost=(Apply,)) == []
+    assert found.fleet.state.topology.rows["n0"].free() == 8
+    found.turn()
+    assert found.fleet.state.topology.rows["n0"].free() == 2
+
+
+def test_regression_nodes_are_read_by_a_new_policy_though_only_the_policy_was_committed() -> None:
+    """The policy was known by the second look, which therefore read no node again."""
+    found = cluster()
+    for name in ("n0", "n1"):
+        found.caches["Node"][name]["status"]["allocatable"]["example.com/gpu"] = "4"
+    item = {"kind": "ConfigMap", "metadata": {"name": "tenure-policy", "namespace": "tenure-system"}}
+    found.put({**item, "data": {"policy.yaml": "gpuResource: example.com/gpu"}})
+    assert [type(event) for event in found.turn(lost=(Apply,))] == [SetPolicy]
+    found.turn()
+    assert [row.free() for row in found.fleet.state.topology.rows.values()] == [4, 4]
 
 
 def test_what_is_held_counts_wherever_its_ordinals_are() -> None:

@@ -189,7 +189,8 @@ class Intake:
                     break
         marked -= self._leave(runs)
         wishes = self.wishes.among((key for kind, key in marked if kind == "Run"), state)
-        return Batch(tuple(gone), tuple(there), frozenset(marked), tuple(wishes))
+        read: set[Mark] = {("Node", key) for key in nodes}  # why they were is known by now, and no reason a second time
+        return Batch(tuple(gone), tuple(there), frozenset(marked | read), tuple(wishes))
 
     def _in_turn(self, keys: set[str]) -> Iterator[str]:
         """Runs to look at, the oldest first; if they are many, one of each namespace after the other, beginning with
