@@ -43,6 +43,35 @@ def test_a_pod_is_bound_when_its_kubelet_runs_it_not_when_it_has_a_node() -> Non
     assert phases(shown("Running"), "Bound") == []
 
 
+RUNS, ENDED = {"running": {"startedAt": "2025-11-01T00:00:00Z"}}, {"terminated": {"exitCode": 0}}
+NO_IMAGE = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
+
+
+@pytest.mark.parametrize("status", [
+    {"containerStatuses": [{"name": "main", "state": NO_IMAGE}, {"name": "logs", "state": RUNS}]},
+    {"containerStatuses": [{"name": "main", "state": NO_IMAGE}, {"name": "logs", "state": ENDED}]},
+    {"initContainerStatuses": [{"name": "logs", "state": RUNS}],
+     "containerStatuses": [{"name": "main", "state": NO_IMAGE}]},
+    {"initContainerStatuses": [{"name": "prepare", "state": ENDED}],
+     "containerStatuses": [{"name": "main", "state": NO_IMAGE}]},
+], ids=["a side-car runs", "a side-car has ended", "an init container runs on", "it was prepared"])  # fmt: skip
+def test_regression_a_pod_whose_image_cannot_be_pulled_has_not_started_whatever_else_of_it_ran(status: Object) -> None:
+    """It counted as bound, so that nobody waited any longer for it to start, and it held its GPUs for ever."""
+    pod = shown("Pending", **status)
+    assert phases(pod) == []
+    assert look(pod, fleet_key=FLEET, entry_key=ENTRY).message == "ImagePullBackOff: no such image"
+
+
+def test_a_pod_that_is_being_prepared_is_not_bound_and_one_that_fails_at_it_was() -> None:
+    """Its init containers run on its node, and count towards the time in which it has to start; what they make of it
+    is the work's own doing."""
+    status = {"containerStatuses": [{"name": "main", "state": {"waiting": {"reason": "PodInitializing"}}}]}
+    assert phases(shown("Pending", initContainerStatuses=[{"name": "prepare", "state": RUNS}], **status)) == []
+    wrong = {"name": "prepare", "state": {"terminated": {"exitCode": 3}}}
+    bound, failed = told(shown("Failed", initContainerStatuses=[wrong], **status))
+    assert (bound.phase, failed.phase, failed.code) == ("Bound", "Failed", 3)
+
+
 def test_an_end_comes_after_bound_with_its_code() -> None:
     assert phases(shown("Succeeded", **ended(0))) == ["Bound", "Succeeded"]
     bound, failed = told(shown("Failed", **ended(3)))

@@ -1,6 +1,7 @@
 """A pod of ours as the API server shows it, and what that is news of: pure.
 
-Pending                      nothing yet (if that lasts too long, it did not start)
+Pending                      nothing yet, whatever runs of it: an init container, a side-car (if that lasts too long, it
+                             did not start)
 Running                      Bound: the kubelet took it; being assigned to a node is only a wish
 Succeeded                    Bound if that was not known, then Succeeded
 Failed, containers ran       Bound if that was not known, then Failed with the exit code
@@ -46,10 +47,11 @@ def look(pod: Object, *, fleet_key: str, entry_key: str, gpus: int = 0) -> PodSe
     """What is kept of a pod object."""
     meta, status = pod["metadata"], pod.get("status") or {}
     notes = meta.get("annotations") or {}
-    containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+    every = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+    phase = status.get("phase") or "Pending"
+    containers = [] if phase == "Pending" else every  # a side-car may run, and the work's image never come
     ends = [ended for one in containers if (ended := (one.get("state") or {}).get("terminated"))]
     bad = next((one for one in ends if one.get("exitCode")), None)
-    phase = status.get("phase") or "Pending"
     entry = str(notes.get(entry_key, ""))
     return PodSeen(
         uid=str(meta.get("uid", "")),
@@ -60,7 +62,7 @@ def look(pod: Object, *, fleet_key: str, entry_key: str, gpus: int = 0) -> PodSe
         seq=int(entry) if entry.isdigit() else 0,
         started=phase in ("Running", "Succeeded") or bool(ends) or any(_runs(one) for one in containers),
         code=_code(phase, bad),
-        message=_message(phase, status, containers, bad),
+        message=_message(phase, status, every, bad),
         ended=max((at for one in ends if (at := _time(one.get("finishedAt"))) is not None), default=None),
         gpus=gpus,
     )
