@@ -1,5 +1,6 @@
 """Elections on a real API server: one leads, another follows when it goes, and a paused one finds out."""
 
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 
@@ -9,6 +10,7 @@ from tenure.kube.client import Client
 from tenure.kube.config import Access, from_kubeconfig
 from tenure.kube.elect import Elector
 from tenure.kube.loop import IO
+from tenure.kube.resources import CONFIG_MAPS
 from tenure.testing.kube import ControlPlane, until
 from tenure.testing.kube.proxy import FaultProxy
 from tenure.testing.kube.waiting import PATIENCE
@@ -67,6 +69,46 @@ def test_who_steps_down_while_the_record_changes_lets_the_next_in_at_once(stand:
         work.cancel()
         assert second.leading.wait(PATIENCE), "long before it would have been given up"
         assert fault.hits == 2
+
+
+def test_when_a_resignation_returns_the_next_may_come_in(
+    io: IO, stand: Stand, plane: ControlPlane, namespace: str
+) -> None:
+    first, _ = stand("first", duration=2 * PATIENCE)
+    assert first.leading.wait(PATIENCE)
+    io.run(first.resign())
+    assert not first.leading.is_set()
+    assert plane.api.get(f"{PATH}/{namespace}/leases/tenure-operator").must()["spec"]["holderIdentity"] == ""
+    io.run(first.resign())  # who has left already may say so
+
+
+def test_a_resignation_does_not_wait_long_for_a_server_that_is_away(io: IO, stand: Stand, plane: ControlPlane) -> None:
+    with FaultProxy.started(plane.admin) as proxy:
+        first, _ = stand("first", Access(server=proxy.server), duration=3.0)
+        assert first.leading.wait(PATIENCE)
+        proxy.fail("reset-before", times=10_000)
+        began = time.monotonic()
+        io.run(first.resign())
+        assert time.monotonic() - began < 3.0, "after as long as that others come in by themselves"
+        assert not first.leading.is_set()
+
+
+def test_regression_who_stands_does_not_queue_behind_what_its_client_has_under_way(
+    io: IO, plane: ControlPlane, namespace: str, connect: Callable[..., Client]
+) -> None:
+    """Retention deletes by the hundred: a renewal that waited for all that was given up, and the leader with it."""
+    with FaultProxy.started(plane.admin) as proxy:
+        client = connect(Access(server=proxy.server), in_flight=1, timeout=2 * PATIENCE)
+        held = proxy.fail("hold", path="/configmaps/")
+        other = io.start(client.get(CONFIG_MAPS, "another", namespace))
+        until(lambda: held.hits == 1)
+        elector = Elector(client, "first", namespace=namespace, duration=6.0, renew=0.1)
+        io.start(elector.campaign())
+        assert elector.leading.wait(PATIENCE)
+        io.run(elector.resign())
+        assert not other.done()
+        proxy.heal()
+        until(other.done)
 
 
 def test_a_leader_that_is_cut_off_gives_up_and_another_follows(stand: Stand, plane: ControlPlane) -> None:

@@ -115,6 +115,17 @@ def test_two_with_an_election_and_the_leader_is_held_still(world: World, tmp_pat
         assert len(world.pods()) == 3
 
 
+def test_regression_a_leader_that_is_stopped_lets_the_next_in_at_once(world: World, tmp_path: Path) -> None:
+    """It closed its client first and stepped down after that, in vain: for 15 seconds nobody led."""
+    record = "/apis/coordination.k8s.io/v1/namespaces/tenure-system/leases/tenure-operator"
+    with process(world.plane, tmp_path, "--elect") as child:
+        until(lambda: "leading" in (tmp_path / "log").read_text())
+        assert world.api.get(record).must()["spec"]["holderIdentity"]
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(PATIENCE) == 0
+    assert world.api.get(record).must()["spec"]["holderIdentity"] == ""
+
+
 def test_it_refuses_with_a_word_where_nothing_is_installed(programs: dict[str, Path], tmp_path: Path) -> None:
     with ControlPlane.started(tmp_path / "plane", programs) as plane:
         command = ["operator", "--kubeconfig", str(plane.admin), "--journal", str(tmp_path / "journal")]

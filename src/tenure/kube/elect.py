@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tenure.kube.client import Client, Object
+from tenure.kube.client import Client, Object, urgently
 from tenure.kube.errors import ApiError
 from tenure.kube.resources import ELECTION_LEASES, SYSTEM_NAMESPACE
 from tenure.kube.shown import micro_time
@@ -56,9 +56,11 @@ class Elector:
         self._seen: tuple[str, Any, float] = ("", None, 0.0)
         """Version of the record that was seen last, whose it was, and since when it has not changed."""
         self._renewed = 0.0
+        self._campaign: asyncio.Task[Any] | None = None
 
     async def campaign(self) -> None:
         """Try to lead, and go on leading, until cancelled; then step down."""
+        self._campaign = asyncio.current_task()
         try:
             while True:
                 await self._try_once()
@@ -67,9 +69,15 @@ class Elector:
             if self.leading.is_set():
                 await asyncio.shield(self._step_down())
 
+    async def resign(self) -> None:
+        """End the campaign. Whoever waits for this has stepped down, and may then let go of the client."""
+        if self._campaign is not None:
+            self._campaign.cancel()
+            await asyncio.wait({self._campaign})
+
     async def _try_once(self) -> None:
         try:
-            won = await asyncio.wait_for(self._claim(), timeout=self._duration / 3)
+            won = await asyncio.wait_for(urgently(self._claim()), timeout=self._duration / 3)
         except (ApiError, TimeoutError) as error:
             log.info("the election could not be asked: %s", error)
             won = self.leading.is_set() and self._clock() - self._renewed < self._duration * 2 / 3
@@ -139,8 +147,15 @@ class Elector:
             await self._client.create(ELECTION_LEASES, body)
 
     async def _step_down(self) -> None:
-        """Let the next one in at once. Our own last renewal, given up half way, may come in between: then once more."""
+        """Let the next one in at once; but whoever is to stop does not wait long for a server that is away."""
         self._lead(False)
+        try:
+            await asyncio.wait_for(urgently(self._release()), timeout=self._duration / 3)
+        except (ApiError, TimeoutError) as error:
+            log.info("the election could not be told that we left: %s", error)
+
+    async def _release(self) -> None:
+        """Take our name off the record. Our last renewal, given up half way, may come in between: then once more."""
         for number in range(1, _LOOKS_MAX + 1):
             try:
                 found = await self._client.get(ELECTION_LEASES, self._name, self._namespace)
@@ -150,5 +165,4 @@ class Elector:
                 return
             except ApiError as error:
                 if not error.conflict or number == _LOOKS_MAX:
-                    log.info("the election could not be told that we left: %s", error)
-                    return
+                    raise

@@ -124,7 +124,7 @@ def command(
         operator.chores += _chores(operator, store, archive=archive, keep=kept, say=log.report)
         open_things.enter_context(_notifying(store, anchor, notify, log))
         if elect:
-            _elect(operator, io, client, log)
+            open_things.enter_context(_elected(operator, io, client, log))
         if probes is not None:
             open_things.enter_context(_probed(operator, io, probes))
         if webhook is not None:
@@ -286,7 +286,9 @@ def _chores(
     yield Chore("retention", RETIRE_SECONDS, retention)
 
 
-def _elect(operator: Operator, io: IO, client: Client, log: Logged) -> None:
+@contextmanager
+def _elected(operator: Operator, io: IO, client: Client, log: Logged) -> Iterator[None]:
+    """Stand for election meanwhile; at the end step down, while there is a client to do it with."""
     from tenure.kube.elect import Elector
 
     def changed(leading: bool) -> None:
@@ -296,6 +298,10 @@ def _elect(operator: Operator, io: IO, client: Client, log: Logged) -> None:
     elector = Elector(client, f"{socket.gethostname()}-{os.getpid()}", on_change=changed)
     io.start(elector.campaign())
     operator.leading = elector.leading.is_set
+    try:
+        yield
+    finally:
+        io.run(elector.resign())
 
 
 @contextmanager
