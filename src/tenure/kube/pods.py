@@ -35,6 +35,8 @@ START_TIMEOUT: Micros = 10 * MINUTE
 """How long a pod may take until its kubelet runs it: an image that cannot be pulled holds GPUs no longer than this."""
 ASK_AGAIN: Micros = MINUTE
 """After which a pod that should go, and of which nothing was heard since, is deleted once more."""
+_NO_ANSWER = (401, 403)
+"""Who is not known or not allowed just now is told nothing about a pod: it is asked again."""
 
 Object = dict[str, Any]
 
@@ -222,11 +224,15 @@ class KubeExecutor:
         try:
             made = await self._client.create(PODS, body)
         except ApiError as error:
+            if error.code == 401:
+                raise NotTaken(error) from error  # who we are could not be told: nothing was said about the pod
             passes = error.transient or error.conflict  # a conflict is about something else: a quota that was changing
             if passes and not error.in_doubt:
                 raise
-            found = await self._found(pod)  # perhaps it was made, by us or by another operator
-            if found is None and (passes or error.exists):
+            found = await self._found(pod.name, pod.namespace)  # perhaps it was made, by us or by another operator
+            if found is None and error.exists:
+                raise NotTaken(error) from error  # it was there, and is gone again
+            if found is None and passes:
                 raise
             if found is None:
                 self._refused[key] = escape(error.message)[:MESSAGE_MAX]
@@ -240,21 +246,21 @@ class KubeExecutor:
 
     async def _looked_for(self, pod: Pod) -> None:
         """Somebody may have made a pod of which our informer knows nothing yet."""
-        found = await self._found(pod)
+        found = await self._found(pod.name, pod.namespace)
         if found is None or (found["metadata"].get("annotations") or {}).get(FLEET) != self._fleet:
             self._met.add(pod.key)
         else:
             self._born[pod.key] = found
         self._news(pod.key)
 
-    async def _found(self, pod: Pod) -> Object | None:
+    async def _found(self, name: str, namespace: str) -> Object | None:
         try:
-            return await self._client.get(PODS, pod.name, pod.namespace)
+            return await self._client.get(PODS, name, namespace)
         except ApiError as error:
             if error.not_found:
                 return None
-            if error.code == 403:
-                raise NotTaken(error) from error  # who may not look knows nothing
+            if error.code in _NO_ANSWER:
+                raise NotTaken(error) from error
             raise
 
     async def _bound(self, pod: Pod) -> None:
@@ -263,6 +269,8 @@ class KubeExecutor:
         try:
             await self._client.create(PODS, body, name=pod.name, subresource="binding")
         except ApiError as error:
+            if error.code in _NO_ANSWER:
+                raise NotTaken(error) from error
             if not error.conflict and not error.not_found:
                 raise
 
@@ -297,7 +305,7 @@ class KubeExecutor:
             try:
                 await self._client.delete(PODS, name, namespace, uid=seen.uid, grace_seconds=0 if force else None)
             except ApiError as error:
-                if error.code == 403:
+                if error.code in _NO_ANSWER:
                     raise NotTaken(error) from error  # until it is gone somebody works on GPUs that are not his
                 if not error.not_found and not (error.conflict and await self._is_another(name, namespace, seen.uid)):
                     raise
@@ -309,12 +317,8 @@ class KubeExecutor:
 
     async def _is_another(self, name: str, namespace: str, uid: str) -> bool:
         """Whether a pod is gone, though perhaps another has its name."""
-        try:
-            return bool((await self._client.get(PODS, name, namespace))["metadata"]["uid"] != uid)
-        except ApiError as error:
-            if error.not_found:
-                return True
-            raise
+        found = await self._found(name, namespace)
+        return found is None or bool(found["metadata"]["uid"] != uid)
 
     # -- what is no longer wanted --
 

@@ -1,0 +1,167 @@
+"""What the executor of a cluster does when the API server does not do as it is asked. The server is one in memory, the
+time is made up, and each test says which requests are answered by somebody else."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from proof.sim.api import Reply, Server
+from proof.sim.api_client import PlainLink, Request, VirtualClient
+from proof.sim.loop import VirtualIO, VirtualLoop
+from tenure.engine import render
+from tenure.kube.desk import Desk
+from tenure.kube.pods import KubeExecutor
+from tenure.kube.resources import NAMESPACES, PODS
+from tenure.shell.executor import PodReport, PodWork
+from tenure.testing import START, Fleet, budget, nodes, run
+from tenure.units import SECOND, Instant
+
+Object = dict[str, Any]
+Answer = Callable[[Request], Reply | None]
+
+
+def answer(code: int, reason: str, message: str = "no") -> Reply:
+    return Reply(code, msgspec.json.encode({"kind": "Status", "reason": reason, "message": message, "code": code}))
+
+
+UNKNOWN = answer(401, "Unauthorized")
+
+
+def times(number: int, method: str, path: str, reply: Reply) -> Answer:
+    """So many requests get this answer; then they are carried out."""
+    left = [number]
+
+    def answers(request: Request) -> Reply | None:
+        if request.method != method or path not in request.path or not left[0]:
+            return None
+        left[0] -= 1
+        return reply
+
+    return answers
+
+
+class Wire(PlainLink):
+    """Some requests are answered before they reach the server."""
+
+    def __init__(self) -> None:
+        self.answers: list[Answer] = []
+
+    async def pass_on(self, request: Request) -> Reply | None:
+        await super().pass_on(request)
+        return next((reply for one in self.answers if (reply := one(request)) is not None), None)
+
+
+class Live:
+    """An informer that is never late."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+
+    def get(self, key: str) -> Object | None:
+        return self.server.get(PODS, key)
+
+    def keys(self) -> Iterable[str]:
+        return list(self.server.shelf(PODS).items)
+
+    def passed(self, version: str) -> bool:
+        return True
+
+
+class World:
+    """An engine that has placed a run of two pods, an executor, and the API server."""
+
+    def __init__(self) -> None:
+        self.fleet = Fleet(*nodes("m", 4), budget("rai"))
+        self.loop, self.wire, self.told = VirtualLoop(), Wire(), list[str]()
+        self.server = Server(lambda: self.now)
+        self.server.handle("POST", NAMESPACES.path(), {}, msgspec.json.encode(NAMESPACES.named("lab")))
+        self.desk = Desk(VirtualIO(self.loop), trouble=lambda key, error: self.told.append(f"{key}: {error}"))  # type: ignore[arg-type]
+        self.executor = KubeExecutor(
+            VirtualClient(self.wire, self.server), self.desk, Live(self.server), fleet="ours",
+            state=lambda: self.fleet.state, seq=lambda: 5,
+        )  # fmt: skip
+        self.fleet.apply(run("train", 16, owner="org:rai"))
+
+    @property
+    def now(self) -> Instant:
+        return START + int(self.loop.time() * SECOND)
+
+    def work(self, *, stop: bool = False) -> list[PodWork]:
+        """All pods that the engine keeps."""
+        return [
+            PodWork(pod=one.pod, known=one.phase, since=one.since, stop=stop or one.stop,
+                    manifest=render.to_manifest(self.fleet.manifest(key)))
+            for key, one in sorted(self.fleet.state.pods.items())
+        ]  # fmt: skip
+
+    def ask(self, work: list[PodWork] | None = None) -> list[PodReport]:
+        return self.executor.reconcile(self.work() if work is None else work, now=self.now)
+
+    def later(self, seconds: float) -> list[PodReport]:
+        """Let time pass, and look whenever something was written or is due."""
+        found, end = list[PodReport](), self.loop.time() + seconds
+        while not found and self.loop.time() < end:
+            wake = self.executor.next_wake()
+            until = end if wake is None else min(end, max(0, wake - START) / SECOND)
+            self.loop.drive(lambda: bool(self.executor._inbox), until=max(until, self.loop.time() + 0.1))
+            found = self.executor.revise([], dropped=[], now=self.now)
+        return found
+
+    def pods(self) -> list[str]:
+        """Pods that are there, less those that are asked to leave."""
+        items = self.server.all(PODS)
+        return sorted(one["metadata"]["name"] for one in items if "deletionTimestamp" not in one["metadata"])
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    found = World()
+    yield found
+    found.loop.close()
+
+
+# -- who is not known for a moment --
+
+
+@pytest.mark.parametrize(
+    ("reply", "looks"),
+    [(UNKNOWN, 0), (UNKNOWN, 1), (answer(500, "InternalError"), 1)],
+    ids=["to make it", "to make it and to look", "to look whether it was made"],
+)
+def test_regression_a_pod_is_made_though_nobody_knew_who_asked(world: World, reply: Reply, looks: int) -> None:
+    """The answer was 401, and it was given up; nobody looked again, and the run held its GPUs without an end."""
+    world.wire.answers += [times(1, "POST", "/pods", reply), times(looks, "GET", "/pods/", UNKNOWN)]
+    assert world.ask() == []
+    assert world.later(10) == []
+    assert world.pods() == ["train-a1-0", "train-a1-1"]
+    assert len(world.told) == 1, "it is told once"
+
+
+def test_regression_a_pod_is_bound_though_nobody_knew_who_asked(world: World) -> None:
+    """It was there and had no node, until the time was up in which it had to start."""
+    world.executor._bind = True
+    world.wire.answers.append(times(3, "POST", "/binding", UNKNOWN))
+    world.ask()
+    world.later(10)
+    assert [one["spec"].get("nodeName") for one in world.server.all(PODS)] == ["m0", "m1"]
+
+
+def test_regression_a_pod_is_asked_to_leave_though_nobody_knew_who_asked(world: World) -> None:
+    """It worked on, on GPUs that were to be somebody else's."""
+    world.ask()
+    world.later(1)
+    assert len(world.pods()) == 2
+    world.wire.answers.append(times(3, "DELETE", "/pods/", UNKNOWN))
+    assert world.ask(world.work(stop=True)) == []
+    world.later(10)
+    assert world.pods() == []
+
+
+def test_regression_a_pod_that_was_there_and_is_gone_again_is_made(world: World) -> None:
+    """A create came second; when it was looked for, what had come first was gone."""
+    world.wire.answers.append(times(1, "POST", "/pods", answer(409, "AlreadyExists")))
+    assert world.ask() == []
+    assert world.later(10) == []
+    assert world.pods() == ["train-a1-0", "train-a1-1"]
