@@ -160,3 +160,42 @@ def test_what_waits_can_be_taken_back_and_what_is_under_way_cannot(io: IO) -> No
     gate.set()
     assert desk.wait(PATIENCE)
     assert log == []
+
+
+def test_everything_can_be_taken_back_at_once_and_what_is_under_way_is_not_tried_again(io: IO) -> None:
+    """What waits, what sleeps after a fault, what was refused, and what is about to fail; then the desk is as new."""
+    gate, began, log = threading.Event(), threading.Event(), list[str]()
+    desk = Desk(io)
+
+    def failing(word: str, code: int) -> Callable[[], Awaitable[None]]:
+        async def write() -> None:
+            log.append(word)
+            raise ApiError(code, "Trouble", "no")
+
+        return write
+
+    async def last() -> None:
+        await held(gate, began)()
+        raise ApiError(503, "Trouble", "no")
+
+    desk.put("under way", last, rank=POD)
+    assert began.wait(PATIENCE)
+    desk.put("sleeps", failing("sleeps", 503), rank=POD)
+    desk.put("refused", failing("refused", 403), rank=STATUS)
+    until(lambda: desk.refused == 1 and log.count("sleeps") > 1)
+    desk.put("under way", writer(log, "waits"), rank=POD)
+    desk.drop_all()
+    io.run(asyncio.sleep(0))  # a write that was just taken up has begun then
+    log.clear()
+    assert not desk.holds("sleeps")
+    assert not desk.holds("under way")
+    desk.again()
+    desk.put("sleeps", writer(log, "sleeps anew"), rank=POD)
+    until(lambda: log == ["sleeps anew"])
+    desk.put("under way", writer(log, "after it"), rank=POD)
+    assert desk.holds("under way")
+    gate.set()
+    assert desk.wait(PATIENCE)
+    io.run(asyncio.sleep(0.3))
+    assert log == ["sleeps anew", "after it"]
+    assert (desk.waiting, desk.idle) == (0, True)

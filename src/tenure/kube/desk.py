@@ -49,6 +49,8 @@ class Desk:
         self._sleeping: dict[str, asyncio.TimerHandle] = {}
         self._refused: dict[str, tuple[int, Write, str]] = {}
         """Writes that were given up, in case they are to be tried again, and why they were."""
+        self._disowned: set[str] = set()
+        """Of what is under way: that which nobody wants any more, and which is not tried again."""
         self._tasks: set[asyncio.Future[None]] = set()
         self._called = False
         """The loop has been called and has not come yet: a thousand writes are one call."""
@@ -92,10 +94,21 @@ class Desk:
             self._refused.pop(key, None)
             return key not in self._busy
 
+    def drop_all(self) -> None:
+        """Take back everything that waits or was given up. What is under way ends by itself, and is not tried again."""
+        with self._lock:
+            for sleeping in self._sleeping.values():
+                self._io.loop.call_soon_threadsafe(sleeping.cancel)
+            for known in (self._waiting, self._heap, self._refused, self._tries, self._sleeping):
+                known.clear()
+            self._disowned |= self._busy
+            if not self._busy:
+                self._lock.notify_all()
+
     def holds(self, key: str) -> bool:
         """Whether something waits or is under way under a key."""
         with self._lock:
-            return key in self._busy or key in self._waiting
+            return (key in self._busy and key not in self._disowned) or key in self._waiting
 
     @property
     def waiting(self) -> int:
@@ -177,7 +190,7 @@ class Desk:
         self.refused += 1
         with self._lock:
             told = self._refused.get(key, (rank, write, ""))[2] == str(error)
-            if rank in _LASTING:
+            if rank in _LASTING and key not in self._disowned:
                 self._refused[key] = (rank, write, str(error))
         if not told:
             self._trouble(key, error)
@@ -185,6 +198,9 @@ class Desk:
     def _put_down(self, key: str, rank: int, write: Write, pause: float | None) -> None:
         with self._lock:
             self._busy.discard(key)
+            if key in self._disowned:
+                self._disowned.discard(key)
+                pause = None
             if pause is not None and not self._closed:
                 self._waiting.setdefault(key, (rank, next(self._order), write))
                 self._sleeping[key] = self._io.loop.call_later(pause, self._wake, key)
