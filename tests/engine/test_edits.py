@@ -34,6 +34,7 @@ WILD = {
     "who passed somebody is handed over first": 1240,
     "a start is put off by who is handed over": 1141,
     "pods that are bound late end what is committed before they end": 2328,
+    "the same where budgets are coasted on": 3743,
 }
 
 

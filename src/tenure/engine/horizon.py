@@ -278,6 +278,8 @@ class Horizon:
             if at in (held.lease.until, held.declared):
                 late.add((held.lease.budget, held.lease.envelope))
             if held.end != at:
+                if held.lease.until == at:
+                    self._mark_fund(held.lease, gain=False)
                 continue
             if held.leaving is not None:
                 held.leaving = at + LEAVING * ((now - at) // LEAVING + 1)
@@ -310,6 +312,11 @@ class Horizon:
         row = self.topology.rows.get(lease.node)
         if row is not None and row.site is not None:
             self.news.node(row.site.flavor, lease.node, gain=gain, before=before)
+            self._mark_fund(lease, gain=gain, before=before)
+
+    def _mark_fund(self, lease: Lease, *, gain: bool, before: Instant = FOREVER) -> None:
+        row = self.topology.rows.get(lease.node)
+        if row is not None and row.site is not None:
             self.news.fund(row.site.flavor, (lease.budget, lease.envelope), gain=gain, before=before)
 
     def _move_end(self, held: _Held, end: Instant | None) -> bool:
