@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from proof.sim.api import Reply, Server
-from proof.sim.api_client import PlainLink, Request, VirtualClient
+from proof.sim.api_client import PlainLink, Request, Unreached, VirtualClient
 from proof.sim.loop import VirtualIO, VirtualLoop
 from tenure.engine import render
 from tenure.kube.desk import Desk
-from tenure.kube.pods import KubeExecutor
+from tenure.kube.pods import START_TIMEOUT, KubeExecutor
 from tenure.kube.resources import NAMESPACES, PODS
 from tenure.shell.executor import PodReport, PodWork
 from tenure.testing import START, Fleet, budget, nodes, run
@@ -164,4 +164,52 @@ def test_regression_a_pod_that_was_there_and_is_gone_again_is_made(world: World)
     world.wire.answers.append(times(1, "POST", "/pods", answer(409, "AlreadyExists")))
     assert world.ask() == []
     assert world.later(10) == []
+    assert world.pods() == ["train-a1-0", "train-a1-1"]
+
+
+# -- who cannot make a pod --
+
+DOWN = answer(500, "InternalError", 'failed calling webhook "others.example.com": connection refused')
+LIMIT = START_TIMEOUT / SECOND
+
+
+def test_regression_a_pod_that_the_api_server_fails_to_make_is_given_up_in_time(world: World) -> None:
+    """A webhook of others was down. The run was being started for ever, paid its leases, and nobody was told why."""
+    world.wire.answers.append(times(10_000, "POST", "/pods", DOWN))
+    assert world.ask() == []
+    assert world.later(LIMIT - 10) == []
+    found = world.later(60)
+    assert {one.phase for one in found} == {"Failed"}
+    assert found[0].message.startswith('it could not be made within 10 minutes: failed calling webhook "others.')
+    world.wire.answers.clear()
+    world.loop.drive(lambda: False, until=world.loop.time() + LIMIT)
+    assert world.pods() == [], "what was given up is not made later"
+
+
+def test_a_pod_that_can_be_made_at_last_has_its_whole_time_to_start(world: World) -> None:
+    world.wire.answers.append(times(10_000, "POST", "/pods", DOWN))
+    assert world.ask() == []
+    assert world.later(LIMIT - 60) == []
+    world.wire.answers.clear()
+    assert world.later(LIMIT) == []
+    assert world.pods() == ["train-a1-0", "train-a1-1"]
+    assert "did not start" in world.later(100)[0].message
+
+
+@pytest.mark.parametrize("before", [0, 2], ids=["all along", "after it failed"])
+@pytest.mark.parametrize("gone", [None, answer(503, "ServiceUnavailable")], ids=["unreachable", "a proxy answers"])
+def test_an_api_server_that_is_away_makes_no_pod_late(world: World, gone: Reply | None, before: int) -> None:
+    """It answers nothing at all, or something in between does: that is not about a pod, however long it lasts."""
+
+    def nobody(request: Request) -> Reply | None:
+        if gone is None:
+            raise Unreached
+        return gone
+
+    fails, looks = times(before, "POST", "/pods", DOWN), times(before, "GET", "/pods/", answer(404, "NotFound"))
+    world.wire.answers += [fails, looks, nobody]
+    assert world.ask() == []
+    assert world.later(3 * LIMIT) == []
+    world.wire.answers.clear()
+    assert world.later(LIMIT) == []
     assert world.pods() == ["train-a1-0", "train-a1-1"]

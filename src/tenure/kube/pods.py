@@ -23,22 +23,27 @@ from tenure.engine.topology import is_fenced
 from tenure.facts import Pod
 from tenure.kube.client import Client
 from tenure.kube.desk import POD, Desk
-from tenure.kube.errors import ApiError, NotTaken
+from tenure.kube.errors import UNREACHABLE, ApiError, NotTaken
 from tenure.kube.manifests import binding_manifest, pod_manifest, service_manifest
 from tenure.kube.marks import ENTRY, FLEET
 from tenure.kube.resources import PODS, SERVICES
 from tenure.kube.seen import MESSAGE_MAX, PodSeen, look, news
 from tenure.shell.executor import PodReport, PodWork
-from tenure.units import MINUTE, Instant, Micros
+from tenure.units import MINUTE, SECOND, Instant, Micros
 
 START_TIMEOUT: Micros = 10 * MINUTE
-"""How long a pod may take until its kubelet runs it: an image that cannot be pulled holds GPUs no longer than this."""
+"""How long a pod may take until its kubelet runs it: an image that cannot be pulled holds GPUs no longer than this. And
+how long the API server may fail to make it: a webhook of others that is down holds them no longer either."""
 ASK_AGAIN: Micros = MINUTE
 """After which a pod that should go, and of which nothing was heard since, is deleted once more."""
 _NO_ANSWER = (401, 403)
 """Who is not known or not allowed just now is told nothing about a pod: it is asked again."""
 
 Object = dict[str, Any]
+
+
+class _Failing(ApiError):
+    """The API server answers, and fails to make this very pod."""
 
 
 class PodCache(Protocol):
@@ -75,6 +80,10 @@ class KubeExecutor:
         """Pods that the informer has shown, or that were looked for in vain: if one is not there, it is gone."""
         self._refused: dict[str, str] = {}
         """Pods that could not be made, and why."""
+        self._making: set[str] = set()
+        """Pods that we have to make: they have time to start once they are there."""
+        self._failing: dict[str, str] = {}
+        """Of these, the ones that the API server fails to make though it answers, and what it said last."""
         self._starting: dict[str, Instant] = {}
         """Pods that do not run yet, and by when they must."""
         self._orphans: set[str] = set()
@@ -159,11 +168,8 @@ class KubeExecutor:
             self._refused.setdefault(key, "a pod of this name is there already, and is not Tenure's")
             seen = None
         waits = item.known == "Placed" and not item.stop and (seen is None or seen.phase == "Pending")
-        if waits and key not in self._refused and seen is not None:
-            deadline = self._starting.setdefault(key, item.since + self._start_timeout)
-            if deadline <= now:
-                detail = f": {seen.message}" if seen.message else ""
-                self._refused[key] = f"it did not start within {self._start_timeout // MINUTE} minutes{detail}"
+        if waits and key not in self._refused:
+            self._await(item, seen, now)
         if not waits or key in self._refused:
             self._starting.pop(key, None)
         if waits and key in self._refused:
@@ -177,6 +183,29 @@ class KubeExecutor:
         found = list(news(item, seen, now=now))
         self._act(item, seen)
         return found
+
+    def _await(self, item: PodWork, seen: PodSeen | None, now: Instant) -> None:
+        """Give a pod up whose time is over. It begins when the pod is there, or when it is first heard that the API
+        server fails to make it: while that cannot be reached, nobody is late."""
+        key, limit = item.pod.key, f"within {self._start_timeout // MINUTE} minutes"
+        if seen is None and key not in self._failing:
+            self._starting.pop(key, None)
+            return
+        begun = now
+        if seen is not None and key not in self._making:
+            begun = item.since
+        elif seen is not None:
+            self._making.discard(key)
+            self._starting.pop(key, None)
+        if self._starting.setdefault(key, begun + self._start_timeout) > now:
+            return
+        if seen is not None:
+            detail = f": {seen.message}" if seen.message else ""
+            self._refused[key] = f"it did not start {limit}{detail}"
+        elif not self._desk.drop(_write(key)):
+            self._starting[key] = now + SECOND  # it is being tried just now: perhaps that helps
+        elif (said := self._failing.pop(key, None)) is not None:
+            self._refused[key] = f"it could not be made {limit}: {said}"
 
     def _seen(self, key: str) -> PodSeen | None:
         found = self._cache.get(key)
@@ -217,32 +246,51 @@ class KubeExecutor:
                             bind=self._bind)  # fmt: skip
         if len(row.pods) > 1:
             self._serve(row)
+        self._making.add(item.pod.key)
         self._desk.put(_write(item.pod.key), lambda: self._created(item.pod, body), rank=POD)
 
     async def _created(self, pod: Pod, body: Object) -> None:
         key = pod.key
         try:
-            made = await self._client.create(PODS, body)
+            made = await self._made(pod, body)
+        except _Failing as error:
+            first = key not in self._failing
+            self._failing[key] = escape(error.message)[:MESSAGE_MAX]
+            if first:
+                self._news(key)  # its time begins
+            raise
+        except ApiError as error:
+            if error.code >= 500 or error.reason == UNREACHABLE:
+                self._failing.pop(key, None)  # nobody answers, which is not about this pod
+            raise
+        self._failing.pop(key, None)
+        if made is not None:
+            self._born[key] = made
+            if self._bind and not made["spec"].get("nodeName"):
+                await self._bound(pod)
+        self._news(key)
+
+    async def _made(self, pod: Pod, body: Object) -> Object | None:
+        """A pod, made now or before, by us or by another operator; None if it is refused."""
+        try:
+            return await self._client.create(PODS, body)
         except ApiError as error:
             if error.code == 401:
                 raise NotTaken(error) from error  # who we are could not be told: nothing was said about the pod
             passes = error.transient or error.conflict  # a conflict is about something else: a quota that was changing
             if passes and not error.in_doubt:
                 raise
-            found = await self._found(pod.name, pod.namespace)  # perhaps it was made, by us or by another operator
-            if found is None and error.exists:
+            found = await self._found(pod.name, pod.namespace)
+            if found is not None:
+                return found
+            if error.exists:
                 raise NotTaken(error) from error  # it was there, and is gone again
-            if found is None and passes:
+            if error.code >= 500:
+                raise _Failing(error.code, error.reason, error.message, retry_after=error.retry_after) from error
+            if passes:
                 raise
-            if found is None:
-                self._refused[key] = escape(error.message)[:MESSAGE_MAX]
-                self._news(key)
-                return
-            made = found
-        self._born[key] = made
-        if self._bind and not made["spec"].get("nodeName"):
-            await self._bound(pod)
-        self._news(key)
+            self._refused[pod.key] = escape(error.message)[:MESSAGE_MAX]
+            return None
 
     async def _looked_for(self, pod: Pod) -> None:
         """Somebody may have made a pod of which our informer knows nothing yet."""
@@ -328,6 +376,8 @@ class KubeExecutor:
         self._due.discard(key)
         self._refused.pop(key, None)
         self._starting.pop(key, None)
+        self._making.discard(key)
+        self._failing.pop(key, None)
         self._desk.drop(_write(key))
         self._orphans.add(key)
 
