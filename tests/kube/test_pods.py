@@ -213,3 +213,30 @@ def test_an_api_server_that_is_away_makes_no_pod_late(world: World, gone: Reply 
     world.wire.answers.clear()
     assert world.later(LIMIT) == []
     assert world.pods() == ["train-a1-0", "train-a1-1"]
+
+
+def test_a_failure_before_and_one_after_an_outage_are_not_one_long_failure(world: World) -> None:
+    """Nobody looked meanwhile: what was decided could not be committed either."""
+    world.wire.answers.append(times(10_000, "POST", "/pods", DOWN))
+    assert world.ask() == []
+    assert world.later(LIMIT / 2) == []
+    world.wire.answers.insert(0, lambda request: answer(503, "ServiceUnavailable"))
+    world.loop.drive(lambda: False, until=world.loop.time() + 2 * LIMIT)
+    world.wire.answers.pop(0)
+    world.loop.drive(lambda: bool(world.executor._inbox))
+    assert world.later(LIMIT / 2) == []
+    assert {one.phase for one in world.later(LIMIT)} == {"Failed"}
+
+
+def test_regression_a_pod_that_is_wanted_no_more_while_it_is_being_made_is_not_tried_again(world: World) -> None:
+    """It could not be taken back while a try was under way, and was tried until it was there."""
+    world.wire.answers.append(times(10_000, "POST", "/pods", DOWN))
+    world.ask()
+    world.loop.drive(lambda: not world.desk.waiting)
+    assert not world.desk.idle, "each is under way"
+    world.ask([])
+    world.later(60)
+    assert world.desk.idle
+    world.wire.answers.clear()
+    world.later(60)
+    assert world.server.writes["pods"] == 0

@@ -16,6 +16,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
+from msgspec import Struct
+
 from tenure.api.errors import escape
 from tenure.engine import State
 from tenure.engine.rows import RunRow
@@ -42,8 +44,15 @@ _NO_ANSWER = (401, 403)
 Object = dict[str, Any]
 
 
-class _Failing(ApiError):
+class _NotMade(ApiError):
     """The API server answers, and fails to make this very pod."""
+
+
+class _Failing(Struct):
+    """That it does so again and again: what it said last, and when the engine's thread first heard of it."""
+
+    said: str
+    since: Instant | None = None
 
 
 class PodCache(Protocol):
@@ -82,8 +91,8 @@ class KubeExecutor:
         """Pods that could not be made, and why."""
         self._making: set[str] = set()
         """Pods that we have to make: they have time to start once they are there."""
-        self._failing: dict[str, str] = {}
-        """Of these, the ones that the API server fails to make though it answers, and what it said last."""
+        self._failing: dict[str, _Failing] = {}
+        """Of these, the ones that the API server fails to make though it answers."""
         self._starting: dict[str, Instant] = {}
         """Pods that do not run yet, and by when they must."""
         self._orphans: set[str] = set()
@@ -187,25 +196,29 @@ class KubeExecutor:
     def _await(self, item: PodWork, seen: PodSeen | None, now: Instant) -> None:
         """Give a pod up whose time is over. It begins when the pod is there, or when it is first heard that the API
         server fails to make it: while that cannot be reached, nobody is late."""
-        key, limit = item.pod.key, f"within {self._start_timeout // MINUTE} minutes"
-        if seen is None and key not in self._failing:
-            self._starting.pop(key, None)
-            return
-        begun = now
-        if seen is not None and key not in self._making:
-            begun = item.since
-        elif seen is not None:
+        key, failing = item.pod.key, self._failing.get(item.pod.key)
+        if seen is not None and key in self._making:
             self._making.discard(key)
+            self._starting[key] = now + self._start_timeout
+        elif seen is not None:
+            self._starting.setdefault(key, item.since + self._start_timeout)
+        elif failing is not None:
+            failing.since = now if failing.since is None else failing.since
+            self._starting[key] = failing.since + self._start_timeout
+        else:
             self._starting.pop(key, None)
-        if self._starting.setdefault(key, begun + self._start_timeout) > now:
-            return
+        if self._starting.get(key, now + 1) <= now:
+            self._give_up(key, seen, now)
+
+    def _give_up(self, key: str, seen: PodSeen | None, now: Instant) -> None:
+        limit = f"within {self._start_timeout // MINUTE} minutes"
         if seen is not None:
             detail = f": {seen.message}" if seen.message else ""
             self._refused[key] = f"it did not start {limit}{detail}"
         elif not self._desk.drop(_write(key)):
             self._starting[key] = now + SECOND  # it is being tried just now: perhaps that helps
-        elif (said := self._failing.pop(key, None)) is not None:
-            self._refused[key] = f"it could not be made {limit}: {said}"
+        elif (failing := self._failing.pop(key, None)) is not None:  # else it helped
+            self._refused[key] = f"it could not be made {limit}: {failing.said}"
 
     def _seen(self, key: str) -> PodSeen | None:
         found = self._cache.get(key)
@@ -253,10 +266,12 @@ class KubeExecutor:
         key = pod.key
         try:
             made = await self._made(pod, body)
-        except _Failing as error:
-            first = key not in self._failing
-            self._failing[key] = escape(error.message)[:MESSAGE_MAX]
-            if first:
+        except _NotMade as error:
+            said, failing = escape(error.message)[:MESSAGE_MAX], self._failing.get(key)
+            if failing is not None:
+                failing.said = said
+            else:
+                self._failing[key] = _Failing(said)
                 self._news(key)  # its time begins
             raise
         except ApiError as error:
@@ -286,7 +301,7 @@ class KubeExecutor:
             if error.exists:
                 raise NotTaken(error) from error  # it was there, and is gone again
             if error.code >= 500:
-                raise _Failing(error.code, error.reason, error.message, retry_after=error.retry_after) from error
+                raise _NotMade(error.code, error.reason, error.message, retry_after=error.retry_after) from error
             if passes:
                 raise
             self._refused[pod.key] = escape(error.message)[:MESSAGE_MAX]
@@ -384,11 +399,12 @@ class KubeExecutor:
     def _tidy(self, key: str, now: Instant) -> None:
         """Take away a pod that the engine does not keep, if it is ours and not newer than what we know."""
         seen = self._seen(key)
-        if seen is None and (self._desk.holds(_write(key)) or self._desk.holds(_look(key))):
-            return  # a create or a look is under way; it is looked at again when that has ended
+        if seen is None and (not self._desk.drop(_write(key)) or self._desk.holds(_look(key))):
+            return  # a create or a look is under way; it is looked at again when that has ended, and not tried again
         if seen is None or seen.fleet != self._fleet or key in self._state().pods:
             self._orphans.discard(key)
             self._asked.pop(key, None)
+            self._failing.pop(key, None)
             self._born.pop(key, None)
             self._met.discard(key)
             return
