@@ -13,9 +13,9 @@ from proof.sim.loop import VirtualIO, VirtualLoop
 from tenure.engine import render
 from tenure.kube.desk import Desk
 from tenure.kube.pods import START_TIMEOUT, KubeExecutor
-from tenure.kube.resources import NAMESPACES, PODS
+from tenure.kube.resources import NAMESPACES, PODS, SERVICES
 from tenure.shell.executor import PodReport, PodWork
-from tenure.testing import START, Fleet, budget, nodes, run
+from tenure.testing import START, Fleet, budget, elastic, nodes, run
 from tenure.units import SECOND, Instant
 
 Object = dict[str, Any]
@@ -26,7 +26,7 @@ def answer(code: int, reason: str, message: str = "no") -> Reply:
     return Reply(code, msgspec.json.encode({"kind": "Status", "reason": reason, "message": message, "code": code}))
 
 
-UNKNOWN = answer(401, "Unauthorized")
+UNKNOWN, FORBIDDEN = answer(401, "Unauthorized"), answer(403, "Forbidden", "exceeded quota: services")
 
 
 def times(number: int, method: str, path: str, reply: Reply) -> Answer:
@@ -82,7 +82,8 @@ class World:
             VirtualClient(self.wire, self.server), self.desk, Live(self.server), fleet="ours",
             state=lambda: self.fleet.state, seq=lambda: 5,
         )  # fmt: skip
-        self.fleet.apply(run("train", 16, owner="org:rai"))
+        width = elastic(16, 24, 8, desired=16)
+        self.fleet.apply(run("train", 16, owner="org:rai", elastic=width, restarts=1))
 
     @property
     def now(self) -> Instant:
@@ -240,3 +241,71 @@ def test_regression_a_pod_that_is_wanted_no_more_while_it_is_being_made_is_not_t
     world.wire.answers.clear()
     world.later(60)
     assert world.server.writes["pods"] == 0
+
+
+# -- the Service --
+
+SERVICE = SERVICES.path("lab", "run-train")
+
+
+@pytest.mark.parametrize("reply", [UNKNOWN, FORBIDDEN], ids=["unknown", "a quota"])
+def test_regression_a_service_that_was_refused_is_made_when_it_may_be(world: World, reply: Reply) -> None:
+    """It was given up and counted as made, so that the run's pods never found one another."""
+    world.wire.answers.append(times(4, "POST", "/services", reply))
+    world.ask()
+    world.later(30)
+    assert [one["metadata"]["name"] for one in world.server.all(SERVICES)] == ["run-train"]
+    assert [line.partition(":")[0] for line in world.told] == ["Service/lab/run-train"], "it is told once"
+
+
+def try_again(fleet: Fleet) -> None:
+    fleet.fail("lab/train")
+    fleet.leave("lab/train")
+    fleet.later("1h")
+    assert {pod.attempt for pod in fleet.pods("lab/train")} == {2}
+
+
+def grow(fleet: Fleet) -> None:
+    fleet.resize("lab/train", 24)
+    fleet.later("1h")
+    assert {pod.attempt for pod in fleet.pods("lab/train")} == {1}
+    assert len(fleet.pods("lab/train")) == 3
+
+
+@pytest.mark.parametrize("change", [try_again, grow])
+def test_regression_a_service_that_somebody_deleted_is_made_again(
+    world: World, change: Callable[[Fleet], None]
+) -> None:
+    """Once made it was never looked for again, as long as the operator lived."""
+    world.ask()
+    world.later(5)
+    assert world.server.writes["services"] == 1, "once for both pods"
+    assert world.server.handle("DELETE", SERVICE, {}).status == 200
+    world.fleet.bind("lab/train")
+    change(world.fleet)
+    world.ask()
+    world.later(5)
+    assert len(world.server.all(SERVICES)) == 1
+
+
+def test_regression_what_is_known_of_services_goes_with_the_last_pod(world: World) -> None:
+    """A run left its uid behind: an operator that lived long grew with every run it had seen."""
+    world.ask()
+    world.later(5)
+    assert list(world.executor._served) == ["lab/train"]
+    world.fleet.delete("Run", "lab/train")
+    world.fleet.leave("lab/train")
+    world.ask()
+    assert not world.executor._served
+
+
+def test_a_service_is_not_asked_for_without_end_for_a_run_that_is_gone(world: World) -> None:
+    world.wire.answers.append(times(10_000, "POST", "/services", FORBIDDEN))
+    world.ask()
+    world.later(60)
+    assert not world.desk.idle
+    world.fleet.delete("Run", "lab/train")
+    world.fleet.leave("lab/train")
+    world.ask()
+    world.later(60)
+    assert world.desk.idle

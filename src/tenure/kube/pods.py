@@ -100,8 +100,8 @@ class KubeExecutor:
         self._asked: dict[str, tuple[str, bool, Instant]] = {}
         """Those that were asked to go: which object, whether by force, and when. A watch that lags shows them as they
         were, and is no reason to ask without end."""
-        self._served: set[str] = set()
-        """Uids of runs that have their Service."""
+        self._served: dict[str, tuple[str, int, int]] = {}
+        """Runs that have their Service: which run it is, in which attempt, and of how many pods."""
         self._inbox: deque[str] = deque()
         """Pods of which a write has come to something, told by the loop's thread."""
 
@@ -258,7 +258,7 @@ class KubeExecutor:
         body = pod_manifest(item.manifest, item.pod, row, fleet=self._fleet, seq=self._seq(), resource=resource,
                             bind=self._bind)  # fmt: skip
         if len(row.pods) > 1:
-            self._serve(row)
+            self._serve(row, item.pod.attempt)
         self._making.add(item.pod.key)
         self._desk.put(_write(item.pod.key), lambda: self._created(item.pod, body), rank=POD)
 
@@ -337,17 +337,29 @@ class KubeExecutor:
             if not error.conflict and not error.not_found:
                 raise
 
-    def _serve(self, row: RunRow) -> None:
-        """The run's headless Service, once."""
-        uid = row.run.metadata.uid
-        if uid in self._served:
-            return
-        self._served.add(uid)
-        body = service_manifest(row.namespace, row, fleet=self._fleet)
-        key = f"Service/{row.namespace}/{body['metadata']['name']}"
-        self._desk.put(key, lambda: self._serviced(body, uid), rank=POD)
+    def _serve(self, row: RunRow, attempt: int) -> None:
+        """The run's headless Service: seen to once for an attempt, and once more if that grows, for somebody may have
+        deleted it meanwhile."""
+        mark = (row.run.metadata.uid, attempt, len(row.pods))
+        if self._served.get(row.key) != mark:
+            body = service_manifest(row.namespace, row, fleet=self._fleet)
+            name = f"Service/{row.namespace}/{body['metadata']['name']}"
+            self._desk.put(name, lambda: self._serviced(row.key, body, mark), rank=POD)
 
-    async def _serviced(self, body: Object, uid: str) -> None:
+    async def _serviced(self, key: str, body: Object, mark: tuple[str, int, int]) -> None:
+        row = self._state().runs.get(key)
+        if row is None or row.run.metadata.uid != mark[0] or not row.pods or self._served.get(key) == mark:
+            return  # nobody is left to look for it, or it was asked for once for each pod
+        try:
+            await self._service(body, uid=mark[0])
+        except ApiError as error:
+            if error.code in _NO_ANSWER or error.not_found or error.exists:
+                raise NotTaken(error) from error  # without it the run's pods never find one another
+            raise
+        self._served[key] = mark
+
+    async def _service(self, body: Object, *, uid: str) -> None:
+        """Make a Service, unless it is there."""
         meta = body["metadata"]
         try:
             await self._client.create(SERVICES, body)
@@ -387,7 +399,9 @@ class KubeExecutor:
 
     def _forget(self, key: str) -> None:
         """The engine keeps a pod no longer: whatever is left of it goes."""
-        self._work.pop(key, None)
+        item = self._work.pop(key, None)
+        if item is not None and ((row := self._state().runs.get(item.pod.run_key)) is None or not row.pods):
+            self._served.pop(item.pod.run_key, None)  # it was the last of its run
         self._due.discard(key)
         self._refused.pop(key, None)
         self._starting.pop(key, None)
