@@ -162,6 +162,22 @@ class Operator:
         self.store.refresh()
         self.home.handle(now=self.home.state.now)
         self.home.binding = options.bind
+        self._begin_anew()
+        self.tidings = Tidings(
+            self.client,
+            self.desk,
+            reservations=self.caches["Reservation"].get,
+            reporter=options.reporter,
+            clock=self.ticks,
+        )
+        self.begun = True
+        if self.meter is not None:
+            self.meter.metrics.called = self.bell.ring
+            self.meter.begin(self.home)
+
+    def _begin_anew(self) -> None:
+        """Remember nothing of what was looked at, asked for or written: all of it is compared in the next turn."""
+        options = self.options
         self.intake = Intake(
             {kind: self.caches[kind] for kind in KINDS}, simulated=options.simulated, created=self.created
         )
@@ -180,17 +196,7 @@ class Operator:
             hold=options.hold,
             clock=self.ticks,
         )
-        self.tidings = Tidings(
-            self.client,
-            self.desk,
-            reservations=self.caches["Reservation"].get,
-            reporter=options.reporter,
-            clock=self.ticks,
-        )
-        self.begun = True
-        if self.meter is not None:
-            self.meter.metrics.called = self.bell.ring
-            self.meter.begin(self.home)
+        self._followed, self._at_home, self._closed = None, False, None
 
     def _timed(self) -> Store:
         return self.store if self.meter is None else TimedStore(self.store, self.meter.took)
@@ -218,9 +224,10 @@ class Operator:
         self.bell.ring()
 
     def finish(self) -> None:
-        """Write down what was decided, as far as a few seconds allow, and let go."""
+        """Write down what was decided, as far as a few seconds allow, and let go. Who leads no longer writes nothing:
+        what it knows is old, and whoever leads has written what is so."""
         self.ready = False
-        if self._followed is not None:
+        if self._followed is not None and self.leading():
             self.materialiser.flush(self.home.state, now=self.now(), all_of_it=True)
             self.desk.wait(5.0)
         self.desk.close()
@@ -251,9 +258,20 @@ class Operator:
             return RETRY_SECONDS
 
     def _stand_by(self) -> None:
+        if not self._stood_by:
+            self._let_go()
         self.ready, self.turned, self._stood_by = True, self.ticks(), True
         if self.meter is not None:
             self.meter.rest()
+
+    def _let_go(self) -> None:
+        """Somebody else leads from now on. What was still to be written is theirs to write, and may be wrong by now: a
+        pod that is tried again for ever may come to be on GPUs that others were given. Whoever leads again after that
+        begins as after a restart, instead of following what others have followed already, perhaps for weeks."""
+        self.desk.drop_all()
+        if self._closed is not None:
+            self._closed.cancel()
+        self._begin_anew()
 
     def _take_over(self) -> None:
         """The first turn after somebody else led: what they wrote is read first, and is theirs to count."""
