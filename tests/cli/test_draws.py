@@ -51,6 +51,14 @@ def test_a_draw_that_waits_for_its_reveals_has_nothing_to_verify_yet() -> None:
     assert done.out.startswith("waits for reveals: the draw is frozen and has no result yet")
 
 
+def test_a_draw_that_is_too_large_for_an_object_is_no_missing_draw() -> None:
+    cuts = [{"kind": "Lottery", "run": "rai/x", "owner": "org:a", "gpus": 8}]
+    done = call("runs", "verify", "-", stdin=json.dumps({"drawLeftOut": True, "cuts": cuts}))
+    assert done.code == 2
+    assert "too large for an object" in done.err
+    assert "verify Reservation/NAMESPACE/NAME" in done.err
+
+
 def test_who_was_cut_by_lot_without_a_draw_is_found() -> None:
     cuts = [{"kind": "Lottery", "run": "rai/x", "owner": "org:a", "gpus": 8}]
     done = call("runs", "verify", "-", "-o", "json", stdin=json.dumps({"cuts": cuts}))

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from tenure.api.meta import to_wire
 from tenure.api.run import Run
 from tenure.engine import Apply, State, render
 from tenure.engine.words import Words
-from tenure.facts import Cut, Fact, Froze, Reservation, Resolved, Segment
+from tenure.facts import Cut, Fact, Forecast, Froze, Reservation, Resolved, Segment
 from tenure.shell.home import Home, rebuild
 from tenure.shell.store import MemoryStore
 from tenure.testing import START, budget, envelope, nodes, run
 from tenure.units import HOUR, MINUTE, SECOND
+from tests.engine.lottery_records import drawn, intent, pool
 from tests.promises import draw_for, froze, moved, put, released, reservation, resolved, slice_at, threatening
 
 SOON = START + 15 * MINUTE
@@ -120,6 +123,44 @@ def test_the_record_of_the_resolver_is_shown_as_it_was_hashed() -> None:
     assert (told["result"]["seed"], told["result"]["order"]) == (result.seed, list(result.order))
     [cut] = told["cuts"]
     assert (cut["kind"], cut["run"], cut["gpus"]) == ("Lottery", result.order[0], 8)
+
+
+def test_regression_a_resolution_of_very_many_runs_fits_into_an_object() -> None:
+    """Ten thousand small runs in a forecast and in a draw, all of them cut: an API server would not take all of it, and
+    the reservation would stay as it was for ever. The likeliest and the first are told, and that there was a draw."""
+    names = [f"{number:04}-{'x' * 50}" for number in range(10_000)]
+    frozen = intent(pool(a=" ".join(names)))
+    drops = tuple(Cut(kind="DropSpare", run=f"rai/{name}", owner="org:ai", gpus=1) for name in names)
+    odds = {f"rai/{name}": "0.5" if index >= 9_000 else "0.1" for index, name in enumerate(names)}
+    lots = Cut(kind="Lottery", run="rai/eval", owner="org:ai", gpus=8)
+    said = Forecast(deficit=8, remedies=(*drops, lots), pool=40, odds=odds)
+    one = msgspec.structs.replace(reservation(START, SOON), forecast=said)
+    wire = object_of(one, resolution=resolved(frozen, drawn(frozen), count=10_000))
+    assert len(msgspec.json.encode(wire)) < 1 << 20
+    told, forecast = wire["status"]["resolution"], wire["status"]["forecast"]
+    assert set(told) == {"cuts", "drawLeftOut"}
+    assert [cut["run"] for cut in told["cuts"]] == list(drawn(frozen).order[:1024])
+    assert set(object_of(one, resolution=froze(frozen))["status"]["resolution"]) == {"cuts", "drawLeftOut"}
+    assert [item["run"] for item in forecast["remedies"]] == [*(cut.run for cut in drops[:1023]), ""]
+    assert len(forecast["cutProbabilities"]) == 1024
+    assert list(forecast["cutProbabilities"].values()).count("0.5") == 1000, "the likeliest"
+
+
+def test_regression_cuts_of_very_many_leases_are_shown_as_far_as_there_is_room() -> None:
+    cuts = tuple(
+        Cut(
+            kind="Shrink",
+            run=f"rai/{name}",
+            owner="org:ai",
+            gpus=8,
+            leases=tuple(f"{name}-l{n:056}" for n in range(99)),
+        )
+        for name in range(1000)
+    )
+    done = Resolved(trigger="Activation", subject="Reservation/rai/train-r1", activation=1, cuts=cuts)
+    told = object_of(reservation(START, SOON), resolution=done)["status"]["resolution"]["cuts"]
+    assert 10 < len(told) < 100
+    assert told[-1]["leases"] == list(cuts[len(told) - 1].leases), "whole, or not at all"
 
 
 def test_a_resolution_without_a_lottery_has_no_intent() -> None:

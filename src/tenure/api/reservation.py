@@ -48,12 +48,16 @@ class Forecast(Record, frozen=True, kw_only=True):
     deficit_gpus: Annotated[int, says("Machines that are missing.")] = 0
     short_gpus: Annotated[int, says("GPUs that nobody can pay for.")] = 0
     scope: Annotated[Labels, says("Where.")] = {}
-    remedies: Annotated[tuple[Remedy, ...], Meta(max_length=20_000), says("From a dry run of the resolver.")] = ()
+    remedies: Annotated[
+        tuple[Remedy, ...], Meta(max_length=20_000), says("From a dry run of the resolver; the first.")
+    ] = ()
     confidence: Annotated[
         Literal["projected", "window-aligned", "conservative"] | None, says("What the start rests on.")
     ] = None
     cut_probabilities: Annotated[
-        dict[str, str], Meta(max_length=20_000), says("The odds of each running Run to be cut, from 0 to 1.")
+        dict[str, str],
+        Meta(max_length=20_000),
+        says("The odds of running Runs to be cut, from 0 to 1; the likeliest of them."),
     ] = {}
 
 
@@ -64,7 +68,12 @@ class Resolution(Record, frozen=True, kw_only=True):
     result: Annotated[dict[str, Any] | None, says("What was drawn; left out until the custodians have revealed.")] = (
         None
     )
-    cuts: Annotated[tuple[dict[str, Any], ...], Meta(max_length=20_000), says("What was applied.")] = ()
+    draw_left_out: Annotated[
+        bool | None, says("There was a draw, and it is too large for an object: `kubectl runs verify` asks the ledger.")
+    ] = None
+    cuts: Annotated[
+        tuple[dict[str, Any], ...], Meta(max_length=20_000), says("What was applied, in order; the first of it.")
+    ] = ()
 
 
 class ReservationStatus(Record, frozen=True, kw_only=True):

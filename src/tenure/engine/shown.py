@@ -2,10 +2,13 @@
 
 A Reservation's spec is the promise as it was first made, its status the plan as it stands. What it means for others is
 found once for all that are shown together (``Risks``), beside what runs short of money: the odds of a run are looked
-up, never searched for.
+up, never searched for. An object has to fit into an API server: of very many cuts and odds the first are shown, a very
+large draw not at all. The ledger has all of it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import msgspec
 
@@ -25,11 +28,15 @@ from tenure.engine.remedies import remedies
 from tenure.engine.state import State
 from tenure.engine.threats import all_limits, threats
 from tenure.engine.words import Words
-from tenure.facts import Froze, Resolved, Slice
+from tenure.facts import Cut, Froze, Resolved, Slice
 from tenure.facts import Reservation as ReservationFact
 from tenure.units import SECOND, Instant, format_time
 
 OVER = ("Released", "Canceled")
+SHOWN_MAX = 1024
+"""Cuts, remedies and odds that a status shows, each: as many as of a Budget."""
+ROOM_BYTES = 1 << 19
+"""How large all cuts may be together, and a draw too: an API server takes objects of 1.5 MiB, with all their parts."""
 
 
 def reservation(
@@ -103,20 +110,50 @@ def _forecast(fact: ReservationFact) -> Forecast:
         deficit_gpus=said.deficit,
         short_gpus=said.short,
         scope=said.scope,
-        remedies=tuple(Remedy(kind=cut.kind, run=cut.run, gpus=cut.gpus, text=text) for cut, text in remedies(said)),
+        remedies=_remedies(fact),
         confidence=fact.confidence or None,
-        cut_probabilities=said.odds,
+        cut_probabilities=_likeliest(said.odds),
     )
+
+
+def _remedies(fact: ReservationFact) -> tuple[Remedy, ...]:
+    """The first of them, and the last: if there is a lottery, it is that."""
+    found = list(remedies(fact.forecast))
+    if len(found) > SHOWN_MAX:
+        found = [*found[: SHOWN_MAX - 1], found[-1]]
+    return tuple(Remedy(kind=cut.kind, run=cut.run, gpus=cut.gpus, text=text) for cut, text in found)
+
+
+def _likeliest(odds: dict[str, str]) -> dict[str, str]:
+    if len(odds) <= SHOWN_MAX:
+        return odds
+    likely = sorted(odds, key=lambda run: (-float(odds[run]), run))[:SHOWN_MAX]
+    return {run: odds[run] for run in sorted(likely)}
 
 
 def _resolution(fact: Froze | Resolved | None) -> Resolution | None:
     if fact is None:
         return None
-    intent = None if fact.intent is None else msgspec.to_builtins(fact.intent)
-    if isinstance(fact, Froze):
-        return Resolution(intent=intent)
-    result = None if fact.result is None else msgspec.to_builtins(fact.result)
-    return Resolution(intent=intent, result=result, cuts=tuple(to_wire(cut) for cut in fact.cuts))
+    result, cuts = (None, ()) if isinstance(fact, Froze) else (fact.result, fact.cuts)
+    shown = tuple(to_wire(cut) for cut in _first(cuts))
+    if fact.intent is not None and _size(fact.intent) + _size(result) > ROOM_BYTES:
+        return Resolution(draw_left_out=True, cuts=shown)
+    intent, drawn = (None if one is None else msgspec.to_builtins(one) for one in (fact.intent, result))
+    return Resolution(intent=intent, result=drawn, cuts=shown)
+
+
+def _first(cuts: tuple[Cut, ...]) -> Iterator[Cut]:
+    """As many cuts as there is room for, each with all its leases."""
+    room = ROOM_BYTES
+    for cut in cuts[:SHOWN_MAX]:
+        room -= _size(cut)
+        if room < 0:
+            return
+        yield cut
+
+
+def _size(one: object) -> int:
+    return len(msgspec.json.encode(one))
 
 
 def _time(at: Instant | None) -> str | None:

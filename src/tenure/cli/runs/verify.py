@@ -58,6 +58,7 @@ def command(session: Session, output: Format, record: str, commit: str | None, p
     if subject is None:
         known = dict(one.split("=", 1) for one in published if "=" in one)
         told = _read(record)
+        _must_hold_its_draw(told)
         state, findings = undrawn(told) if commit is None else ("", [])
         if not state:
             _aside(told)
@@ -140,6 +141,13 @@ def _read(name: str) -> Any:
     except ValueError as error:
         step = "give a file with one JSON object"
         raise Trouble(f"this is not JSON: {error}", next_step=step, exit=Exit.INVALID) from error
+
+
+def _must_hold_its_draw(record: Any) -> None:
+    """A draw among very many is not in the Reservation's status: that is no record without a draw."""
+    if isinstance(record, dict) and record.get("drawLeftOut"):
+        step = "name the reservation, and the record is taken from the ledger: verify Reservation/NAMESPACE/NAME"
+        raise Trouble("the draw is too large for an object, and not in this record", next_step=step, exit=Exit.INVALID)
 
 
 def _aside(record: Any) -> None:
