@@ -3,13 +3,16 @@
 import hashlib
 import json
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from inline_snapshot import snapshot
 
-from tenure.ledger import Ledger
+from tenure.ledger import Code, Ledger
+from tenure.ledger.refusals import refused
+from tenure.shell.home import Home
 from tenure.units import parse_time
-from tests.cli.support import call, still
+from tests.cli.support import call, finish, spawn, still
 
 ROOT = Path(__file__).resolve().parents[2]
 SCENARIO = """
@@ -267,6 +270,23 @@ def test_a_fleet_file_with_mistakes_creates_nothing(tmp_path: Path) -> None:
     assert (done.code, done.out) == (2, "")
     assert "nodes[0].gpus" in done.err
     assert not (tmp_path / "fleet.db").exists()
+
+
+@pytest.mark.parametrize("again", [["init"], ["up", "--until-idle"]])
+def test_a_fleet_whose_creation_failed_half_way_is_created_by_the_next_try(tmp_path: Path, again: list[str]) -> None:
+    (tmp_path / "fleet.yaml").write_text(
+        "{kind: Fleet, metadata: {name: x}, policy: {lookahead: 2h}, nodes: [{name: a, gpus: 4, labels: {}}]}"
+    )
+    path, words = tmp_path / "fleet.db", ["--fleet", str(tmp_path / "fleet.yaml")]
+    with patch.object(Home, "handle", side_effect=refused(Code.DiskFull, path=path)):
+        assert call("tenure", "init", str(path), *words).code == 6
+    done = finish(spawn("tenure", "up", str(path), "--until-idle"))
+    assert (done.code, "there is no fleet" in done.err) == (5, True)
+    done = finish(spawn("tenure", again[0], str(path), *words, *again[1:]))
+    assert (done.code, "fleet x: 1 machine, 4 GPUs" in done.out) == (0, True)
+    assert call("tenure", "policy", "show", "-o", "json", fleet=path).json["lookahead"] == "2h"
+    done = call("tenure", "init", str(path), *words)
+    assert (done.code, "exists already" in done.err) == (6, True)
 
 
 def test_without_a_fleet_file_the_fleet_is_this_machine_if_it_has_gpus(tmp_path: Path) -> None:

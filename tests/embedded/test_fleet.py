@@ -7,15 +7,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from tenure.api.policy import Policy
 from tenure.api.run import Run
 from tenure.embedded.driver import DriverLock
-from tenure.embedded.fleet import Fleet, clock
+from tenure.embedded.fleet import Fleet, clock, is_unfinished
 from tenure.engine import Apply, dump
 from tenure.ledger import CREATE_POINTS, WRITE_POINTS, Code, Ledger, LedgerRefused
+from tenure.ledger.refusals import refused
 from tenure.shell import home as homes
 from tenure.testing import budget, envelope, nodes, run
 from tests.embedded.crash_support import audit
@@ -78,18 +80,41 @@ fleet.Fleet.create(Path(sys.argv[1]), nodes=nodes("n", 2), policy=Policy())
 
 
 @pytest.mark.parametrize("point", [*CREATE_POINTS, "begin", "after-append", "before-commit", "after-commit"])
-def test_a_fleet_whose_creation_was_killed_is_not_there_or_empty_or_whole(tmp_path: Path, point: str) -> None:
+def test_a_fleet_whose_creation_was_killed_is_whole_or_can_be_created_again(tmp_path: Path, point: str) -> None:
     path = tmp_path / "fleet.db"
     done = subprocess.run([sys.executable, "-c", CREATOR, str(path), point], check=False)
     assert done.returncode == -signal.SIGKILL
-    if point in CREATE_POINTS[:2]:
-        assert not path.exists()
+    assert path.exists() == (point not in CREATE_POINTS[:2])
+    whole = point == "after-commit"
+    assert is_unfinished(path) == (path.exists() and not whole)
+    if not whole:
         Fleet.create(path, nodes=nodes("n", 2), policy=POLICY).close()
     with Fleet.open(path) as fleet:
-        found = sorted(fleet.state().topology.rows), fleet.ledger.head.seq
-    assert found == ((["n0", "n1"], 2) if point in (*CREATE_POINTS[:2], "after-commit") else ([], 0))
+        assert (sorted(fleet.state().topology.rows), fleet.ledger.head.seq) == (["n0", "n1"], 2)
+        assert fleet.state().policy == (Policy() if whole else POLICY)
     with Ledger.open(path) as ledger:
         assert audit(ledger, now=clock()) == []
+
+
+def test_a_fleet_whose_first_entries_found_no_room_can_be_created_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "fleet.db"
+    with monkeypatch.context() as patch:
+        patch.setattr(homes.Home, "handle", Mock(side_effect=refused(Code.DiskFull, path=path)))
+        with pytest.raises(LedgerRefused):
+            Fleet.create(path, nodes=nodes("n", 2), policy=POLICY)
+    with Fleet.create(path, nodes=nodes("n", 2), policy=POLICY) as fleet:
+        assert sorted(fleet.state().topology.rows) == ["n0", "n1"]
+
+
+def test_of_two_who_finish_a_creation_one_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tenure.embedded.fleet.is_unfinished", lambda *_, **__: True)  # both have looked by now
+    with pytest.raises(LedgerRefused) as caught:
+        Fleet.create(path, nodes=nodes("other", 9), policy=Policy())
+    assert caught.value.code is Code.Exists
+    with Fleet.open(path) as fleet:
+        assert sorted(fleet.state().topology.rows) == ["n0", "n1"]
 
 
 def test_a_fleet_is_never_created_over_another(path: Path) -> None:

@@ -7,7 +7,8 @@ objects are only recorded, because nobody would run what was started.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from time import time_ns
 from typing import TYPE_CHECKING
@@ -20,9 +21,11 @@ from tenure.embedded.driver import is_driven
 from tenure.engine import Apply, Delete, Event, Outcome, Plan, Publish, Resolve, SetPolicy, State, load, make_plan, step
 from tenure.engine.demand import compile_demand
 from tenure.facts import Verdict
-from tenure.ledger import Ledger
+from tenure.ledger import Code, Ledger, LedgerRefused
+from tenure.ledger.refusals import refused
 from tenure.shell.home import Home, fold_entry, rebuild
 from tenure.shell.ledger_store import LedgerStore
+from tenure.shell.store import Writing
 from tenure.units import Instant
 
 if TYPE_CHECKING:
@@ -32,6 +35,26 @@ if TYPE_CHECKING:
 def clock() -> Instant:
     """Now, in microseconds: read by shells, never by the engine."""
     return time_ns() // 1000
+
+
+def is_unfinished(path: Path, *, anchor: Path | None = None) -> bool:
+    """Whether a ledger is there and has no entry: whoever was creating the fleet came no further."""
+    try:
+        with Ledger.open(path, readonly=True, anchor=anchor) as ledger:
+            return ledger.head.seq == 0
+    except LedgerRefused:
+        return False  # it is not there, or whoever opens it is told what is wrong with it
+
+
+class _FirstEntries(LedgerStore):
+    """A ledger that takes its first entries and no others: of two processes that create a fleet one is refused."""
+
+    @contextmanager
+    def write(self) -> Iterator[Writing]:
+        with super().write() as tx:
+            if tx.head.seq:
+                raise refused(Code.Exists, path=self.ledger.path)
+            yield tx
 
 
 class Fleet:
@@ -44,12 +67,23 @@ class Fleet:
 
     @classmethod
     def create(cls, path: Path, *, nodes: Iterable[Node], policy: Policy, anchor: Path | None = None) -> Fleet:
-        """A new fleet: its policy and its nodes are the first entries."""
+        """A new fleet: its policy and its nodes are the first entries, all of them in one commit.
+
+        The ledger comes before them. If something failed in between, the next one who creates the fleet goes on there.
+        """
         import secrets  # only here, and costs every other start some milliseconds
 
-        fleet = cls(Ledger.create(path, fleet=secrets.token_hex(8), anchor=anchor))
-        fleet.home.handle(SetPolicy(policy), Apply(tuple(nodes)), now=clock(), decide=False)
-        return fleet
+        if is_unfinished(path, anchor=anchor):
+            ledger = Ledger.open(path, anchor=anchor)
+        else:
+            ledger = Ledger.create(path, fleet=secrets.token_hex(8), anchor=anchor)
+        try:
+            begun = Home(_FirstEntries(ledger))
+            begun.handle(SetPolicy(policy), Apply(tuple(nodes)), now=clock(), decide=False)
+        except BaseException:
+            ledger.close()
+            raise
+        return cls(ledger)
 
     @classmethod
     def open(cls, path: Path, *, readonly: bool = True, anchor: Path | None = None) -> Fleet:

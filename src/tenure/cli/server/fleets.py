@@ -28,6 +28,13 @@ def fleet_argument(function: Function) -> Function:
 THIS_MACHINE = b"{kind: Fleet, metadata: {name: local}, nodes: local}"
 
 
+def is_created(path: Path, *, anchor: Path | None) -> bool:
+    """Whether a fleet is there. What is left of a creation that was cut short is none yet: it is finished."""
+    from tenure.embedded.fleet import is_unfinished
+
+    return path.exists() and not is_unfinished(path, anchor=anchor)
+
+
 def create(path: Path, source: str | None, *, anchor: Path | None) -> str:
     """Make a fleet from a fleet file, or of this machine; answers what it is, in words."""
     from tenure.embedded.custodians import make_operator
@@ -35,7 +42,7 @@ def create(path: Path, source: str | None, *, anchor: Path | None) -> str:
     from tenure.embedded.fleetfile import read_fleet
     from tenure.embedded.paths import custodian_path
 
-    if path.exists():
+    if is_created(path, anchor=anchor):
         step = f"use it as it is (`tenure up {path}`), or choose another path: a ledger is never overwritten"
         raise Trouble(f"{path} exists already", next_step=step, exit=Exit.REFUSED)
     text = THIS_MACHINE if source is None else read_text(source)

@@ -21,7 +21,7 @@ import click
 from tenure.cli import events
 from tenure.cli.exits import Exit
 from tenure.cli.local import LocalFleet
-from tenure.cli.server.fleets import create, fleet_argument
+from tenure.cli.server.fleets import create, fleet_argument, is_created
 from tenure.cli.server.logged import Format, Logged, log_options, logged, put
 from tenure.cli.terminal import hint
 from tenure.cli.trouble import Trouble
@@ -87,11 +87,12 @@ def command(
     beside FILE: whoever can read that folder knows every draw in advance, so have others keep one too.
     """
     notify, scraped = receivers_of(told), scraped_at(address)
-    if source is None and not file.exists():
+    created = is_created(file, anchor=anchor)
+    if source is None and not created:
         step = f"tenure up {file} --fleet fleet.yaml creates it; examples/fleet.yaml is one"
         raise Trouble(f"there is no fleet at {file}", next_step=step, exit=Exit.NOT_FOUND)
     with logged(log_format or "console", otel=otel) as log:
-        if not file.exists():
+        if not created:
             log.put(f"created {safe(str(file))}: {create(file, source, anchor=anchor)}")
         custodians = _custodians(file, anchor, folders, say=log.say)
         with (
