@@ -317,6 +317,24 @@ def test_a_recorded_process_is_known_by_its_start_time_and_takes_its_session_wit
     assert stranger.wait(timeout=DEADLINE_SECONDS) == -signal.SIGKILL
 
 
+def test_a_session_is_known_though_its_first_process_is_dead_and_buried() -> None:
+    """As the kernel leaves it: the first process is killed with the supervisor; children with an environment of their
+    own carry no token."""
+    script = "env -i sleep 300 & echo $!; read line"
+    leader = subprocess.Popen(
+        ["sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    )
+    assert leader.stdout is not None
+    child = int(leader.stdout.readline())
+    state = State(boot=shim.boot_id(), containers=(Identity(pid=leader.pid, start=shim.start_time(leader.pid)),))
+    with leader:
+        leader.kill()
+    assert kill_survivors(state, "some-token") == [child]
+    while is_alive(child):
+        time.sleep(0.005)
+    assert kill_survivors(state, "some-token") == []
+
+
 def test_a_process_is_known_by_the_token_in_its_environment_and_by_no_other_token() -> None:
     process = subprocess.Popen(["sleep", "300"], env={TOKEN: "mine", "PATH": os.environ["PATH"]})
     assert kill_survivors(State(), "min") == kill_survivors(State(), "") == []

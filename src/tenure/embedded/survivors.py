@@ -2,10 +2,12 @@
 
 When a pod's supervisor is killed, the kernel kills the first process of each container; their children may
 live on and hold GPUs. A process is the pod's if it carries the pod's token in its environment, or if it
-is in the session of a container whose recorded first process is still that same process (pid *and* start
-time, in this very boot). Both are facts about the process itself, so a pid that was reused by someone else
-fits neither. A signal goes through a pidfd opened before the check, and so cannot reach a later owner of
-the number.
+is in the session of a container of this very boot. A session has the pid of its first process for a name,
+and the kernel gives that number to nobody as long as anyone is in the session, though the first process is
+dead. So the session is the pod's when that process is the recorded one (pid *and* start time), or is no
+more; where the number is a later process's, the session ended before. (A stranger would fit only if the
+whole session ended, the number came round to it, it led a session too, and died, before anyone looked.) A
+signal goes through a pidfd opened before the check, and so cannot reach a later owner of the number.
 """
 
 from __future__ import annotations
@@ -49,10 +51,10 @@ def is_same(who: Identity) -> bool:
 
 
 def _live_sessions(state: State) -> set[int]:
-    """Sessions that are certainly the pod's: their leader is alive and is the process that was recorded."""
+    """Sessions of the pod that may still have members: their leader is the process that was recorded, or is dead."""
     if state.boot != shim.boot_id():
         return set()
-    return {container.pid for container in state.containers if is_same(container)}
+    return {one.pid for one in state.containers if one.start != 0 and shim.start_time(one.pid) in (0, one.start)}
 
 
 def _belongs(pid: int, *, token: str, sessions: set[int]) -> bool:
