@@ -10,7 +10,7 @@ import pytest
 from tenure.cli.doctor import local, world
 from tenure.cli.doctor.report import Check, ok, problem
 from tenure.cli.exits import Exit
-from tenure.ledger import sidecar
+from tenure.ledger import Ledger, sidecar
 from tenure.ledger.refusals import Code, refused
 from tests.cli import support
 from tests.cli.support import call
@@ -104,6 +104,19 @@ def test_a_file_that_everybody_may_write(used: Path) -> None:
     used.chmod(0o666)
     found = told(used, Exit.FINDINGS)["rights"]
     assert found["fix"] == f"chmod o-w {used}"
+
+
+def test_files_that_everybody_may_read(fresh: Path) -> None:
+    anchor = sidecar(fresh)
+    with Ledger.open(fresh):  # SQLite keeps two more files while it is open
+        wal = fresh.with_name(f"{fresh.name}-wal")
+        for one in (fresh, wal, anchor):
+            one.chmod(0o644)
+        found = told(fresh, Exit.OK)["rights"]
+        assert (found["result"], found["fix"]) == ("warning", f"chmod o-r {fresh} {anchor} {wal}")
+        for one in (fresh, wal, anchor):
+            one.chmod(0o640)
+        assert told(fresh, Exit.OK)["rights"]["result"] == "ok"
 
 
 def test_a_file_that_is_not_there_or_something_else(tmp_path: Path) -> None:

@@ -51,6 +51,21 @@ def test_the_anchor_says_in_plain_text_how_far_the_ledger_has_come(path: Path, w
     assert newer[:4] == ["tenure-anchor/1", "lab", "6", written[5]]
 
 
+def test_whoever_may_not_write_the_ledger_may_not_lock_its_anchor(path: Path, written: list[str]) -> None:
+    assert companion(path, ".anchor").stat().st_mode & 0o777 == 0o600
+    companion(path, ".anchor").unlink()
+    with Ledger.examine(path) as ledger:
+        ledger.accept_anchor()
+    assert companion(path, ".anchor").stat().st_mode & 0o777 == 0o600
+
+
+def test_an_anchor_keeps_the_mode_that_it_was_given(path: Path, written: list[str]) -> None:
+    companion(path, ".anchor").chmod(0o660)
+    with Ledger.open(path) as ledger:
+        append(ledger, 1)
+    assert companion(path, ".anchor").stat().st_mode & 0o777 == 0o660
+
+
 def test_an_old_copy_put_back_is_refused_with_the_numbers(path: Path, tmp_path: Path) -> None:
     with Ledger.create(path, fleet="lab") as ledger:
         append(ledger, 3)

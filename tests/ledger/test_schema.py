@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from pathlib import Path
 
@@ -130,3 +131,14 @@ def test_the_file_is_kept_as_durability_needs_it(path: Path, ledger: Ledger) -> 
     assert all(strict for _, name, kind, _, _, strict in tables if kind == "table" and not name.startswith("sqlite_"))
     settings = {name: ledger._db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("synchronous", "foreign_keys")}
     assert settings == {"synchronous": 2, "foreign_keys": 1}
+
+
+def test_only_its_owner_may_read_a_ledger_and_its_companions(path: Path) -> None:
+    before = os.umask(0)
+    try:
+        with Ledger.create(path, fleet="lab") as ledger:
+            append(ledger, 1)
+            modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
+    finally:
+        os.umask(before)
+    assert modes == dict.fromkeys(("fleet.db", "fleet.db-shm", "fleet.db-wal", "fleet.db.anchor"), 0o600)

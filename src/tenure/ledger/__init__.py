@@ -12,6 +12,7 @@ docs/concepts/ledger.md for the operator's side. Only what is named here is publ
 from tenure.ledger.anchor import Mark, sidecar
 from tenure.ledger.chain import Head, Link
 from tenure.ledger.charges import Charge
+from tenure.ledger.connect import companions
 from tenure.ledger.promises import CutRow, PlanRow, PromiseRow, ReservationRow, ResolutionRow, RunRow
 from tenure.ledger.queries import HolderKey, LeaseRow, UsageKey, Which
 from tenure.ledger.reader import Decision, Note, Snapshot
@@ -45,5 +46,6 @@ __all__ = [
     "Transaction",
     "UsageKey",
     "Which",
+    "companions",
     "sidecar",
 ]

@@ -98,9 +98,12 @@ def advance(
 
 @contextmanager
 def held(path: Path, *, timeout: float) -> Iterator[int]:
-    """The anchor file, made if need be, locked against every other process for as long as the block lasts."""
+    """The anchor file, made if need be, locked against every other process for as long as the block lasts.
+
+    It is made for its owner alone: whoever may read it can lock it, and nobody commits while somebody has the lock.
+    """
     with translated(path):
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         with translated(path):
             _lock(fd, fcntl.LOCK_EX, path=path, timeout=timeout)

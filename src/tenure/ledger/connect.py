@@ -62,10 +62,13 @@ def check_vacant(path: Path) -> None:
     """Refuse to create over anything, also over a journal that SQLite would replay into the new file."""
     if path.exists():
         raise refused(Code.Exists, path=path)
-    for suffix in _COMPANIONS:
-        leftover = path.with_name(path.name + suffix)
-        if leftover.exists():
-            raise refused(Code.Leftover, path=path, leftover=leftover)
+    for leftover in companions(path):
+        raise refused(Code.Leftover, path=path, leftover=leftover)
+
+
+def companions(path: Path) -> list[Path]:
+    """The files that SQLite keeps beside a database, as far as they are there."""
+    return [file for suffix in _COMPANIONS if (file := path.with_name(path.name + suffix)).exists()]
 
 
 def make(path: Path, *, fleet: str, hook: Callable[[str], None]) -> None:
@@ -85,6 +88,9 @@ def make(path: Path, *, fleet: str, hook: Callable[[str], None]) -> None:
 
 
 def _build(draft: Path, *, fleet: str) -> None:
+    """The file, for its owner alone: what runs are told in their environment stands in it. SQLite makes its companions
+    with the same mode."""
+    os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     db = sqlite3.connect(draft, isolation_level=None)
     try:
         db.execute("PRAGMA journal_mode = MEMORY")

@@ -14,7 +14,7 @@ from tenure.cli.terminal import Progress
 from tenure.cli.trouble import describe
 from tenure.cli.words import plural
 from tenure.embedded.fleet import Fleet, clock
-from tenure.ledger import Ledger, LedgerRefused, sidecar
+from tenure.ledger import Ledger, LedgerRefused, companions, sidecar
 
 LOW, VERY_LOW = 1 << 30, 64 << 20
 """Bytes of disk below which there is reason to look, and below which a commit may fail any moment."""
@@ -77,8 +77,10 @@ def disk(path: Path) -> Iterator[Check]:
 
 
 def _rights(path: Path, anchor: Path | None) -> Iterator[Check]:
-    """Who may read the ledger may keep a copy of it; who may not write it cannot submit."""
-    for one in (path, anchor or sidecar(path)):
+    """Who may read the ledger may keep a copy of it, and who may read its anchor can hold up every commit; who may not
+    write it cannot submit."""
+    files = (path, anchor or sidecar(path))
+    for one in files:
         if not os.access(one, os.W_OK):
             yield warning("rights", f"you may not write {one}: you can ask this fleet, and tell it nothing",
                           f"ask who owns it: chown or chmod {one}")  # fmt: skip
@@ -86,7 +88,20 @@ def _rights(path: Path, anchor: Path | None) -> Iterator[Check]:
         if one.stat().st_mode & 0o002:
             yield problem("rights", f"everybody on this machine may write {one}", f"chmod o-w {one}")
             return
-    yield ok("rights", "the file and its anchor can be written by you, and not by everybody")
+    if exposed := [one for one in (*files, *companions(path)) if _mode(one) & 0o004]:
+        names = " ".join(map(str, exposed))
+        yield warning("rights", f"everybody on this machine may read {names}: what runs are told in their environment "
+                      "is in the ledger, and who reads the anchor can lock it", f"chmod o-r {names}")  # fmt: skip
+        return
+    yield ok("rights", "the file and its anchor can be written by you, and neither read nor written by everybody")
+
+
+def _mode(path: Path) -> int:
+    """What may be done with a file; nothing, if it was SQLite's and has just gone."""
+    try:
+        return path.stat().st_mode
+    except FileNotFoundError:
+        return 0
 
 
 def _state(fleet: Fleet) -> Iterator[Check]:
