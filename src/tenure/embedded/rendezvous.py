@@ -2,6 +2,9 @@
 
 Node names of an embedded fleet are no addresses, and all runs share one machine's ports: so the master is always this
 machine, and each attempt has a port of its own, made from the run's identity.
+
+Init containers get nothing of the rendezvous, but the pod's GPUs: on a cluster the device plugin gives them none, here
+a process that is told nothing sees those of everybody.
 """
 
 from __future__ import annotations
@@ -17,14 +20,17 @@ _FIRST, _COUNT = 20_000, 12_000
 
 
 def at_home(manifest: dict[str, Any], pod: Pod, *, fleet: str) -> dict[str, Any]:
-    """The manifest with the rendezvous of this machine in its env."""
+    """The manifest with the rendezvous of this machine in its env, and with its GPUs in that of its init containers."""
     port = str(master_port(fleet, f"{pod.run_key}/{pod.attempt}"))
     ours = {"MASTER_ADDR": ADDRESS, "MASTER_PORT": port, "TENURE_RDZV_ENDPOINT": f"{ADDRESS}:{port}"}
     spec = manifest.get("spec", {})
     containers = [
         {**one, "env": [_ours(item, ours) for item in one.get("env", ())]} for one in spec.get("containers", ())
     ]
-    return {**manifest, "spec": {**spec, "containers": containers}} if containers else manifest
+    if not containers:
+        return manifest
+    before = [_with_gpus(one, pod) for one in spec.get("initContainers") or ()]
+    return {**manifest, "spec": {**spec, "containers": containers, "initContainers": before}}
 
 
 def master_port(fleet: str, attempt: str) -> int:
@@ -35,3 +41,10 @@ def master_port(fleet: str, attempt: str) -> int:
 def _ours(item: dict[str, Any], ours: dict[str, str]) -> dict[str, Any]:
     value = ours.get(item.get("name", ""))
     return item if value is None else {**item, "value": value}
+
+
+def _with_gpus(container: dict[str, Any], pod: Pod) -> dict[str, Any]:
+    """A container with the pod's GPUs in its env, whatever its template says of them."""
+    ours = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(map(str, pod.gpus))}
+    kept = [item for item in container.get("env") or () if item.get("name") not in ours]
+    return {**container, "env": [*kept, *({"name": name, "value": value} for name, value in ours.items())]}
