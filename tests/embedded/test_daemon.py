@@ -115,6 +115,19 @@ def simulated(item: Node) -> Node:
     return replace(item, metadata=replace(item.metadata, annotations={EXECUTOR_ANNOTATION: SIMULATED}))
 
 
+def test_a_simulated_machine_that_was_cordoned_and_let_in_again_still_runs_nothing(tmp_path: Path) -> None:
+    path, proof = tmp_path / "fleet.db", tmp_path / "ran"
+    template = {"spec": {"containers": [{"name": "main", "command": ["touch", str(proof)]}]}}
+    with Fleet.create(path, nodes=[simulated(node("a"))], policy=Policy()) as fleet:
+        assert fleet.apply([node("a", cordoned=True)]) == []
+        assert fleet.apply([node("a"), budget("lab")]) == []
+        assert fleet.apply([run("r", 8, owner="org:lab", lasts="1s", template=template)]) == []
+    Daemon(path).run(until_idle=True)
+    with Fleet.open(path) as fleet:
+        assert [row.life.phase for row in fleet.state().runs.values()] == ["Completed"]
+    assert not proof.exists()
+
+
 @pytest.fixture
 def wobbly(monkeypatch: pytest.MonkeyPatch) -> list[Instant]:
     """A clock that is set back by an hour at every seventh look, and makes up for it in the next: what it said."""

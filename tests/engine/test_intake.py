@@ -7,9 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from tenure.api.core import Node
+from tenure.api.meta import GROUP
 from tenure.api.policy import Policy
 from tenure.api.run import Run
 from tenure.engine import Apply, SetPolicy, dump, load
+from tenure.facts import PutNode
 from tenure.testing import Fleet, budget, elastic, envelope, namespace, node, nodes, run
 
 KEY = "lab/x"
@@ -21,6 +24,12 @@ def with_spec(item: Run, **parts: Any) -> Run:
 
 def with_part(item: Run, part: str, **fields: Any) -> Run:
     return with_spec(item, **{part: msgspec.structs.replace(getattr(item.spec, part), **fields)})
+
+
+def with_notes(item: Node, **notes: str) -> Node:
+    """A node with annotations of our own group."""
+    annotations = {f"{GROUP}/{key}": value for key, value in notes.items()}
+    return msgspec.structs.replace(item, metadata=msgspec.structs.replace(item.metadata, annotations=annotations))
 
 
 # --- whole or not at all ------------------------------------------------------------------------------------------
@@ -193,6 +202,53 @@ def test_more_sponsors_let_a_waiting_run_start() -> None:
     assert fleet.leases() == []
     fleet.apply(run("x", 16, owner="org:a", sponsors=["org:b"]))
     assert fleet.payers(KEY) == {"a/main": 8, "b/main": 8}
+
+
+# --- what kind of machine a node is -------------------------------------------------------------------------------
+
+
+def notes_of(fleet: Fleet) -> dict[str, str]:
+    return fleet.state.topology.rows["n0"].node.metadata.annotations
+
+
+def test_a_manifest_that_does_not_name_our_marks_of_a_node_leaves_them() -> None:
+    fleet = Fleet(with_notes(node("n0"), executor="simulated"))
+    fleet.apply(node("n0", cordoned=True))
+    assert notes_of(fleet) == {f"{GROUP}/executor": "simulated"}
+    put = [fact for fact in fleet.entries[-1].facts if isinstance(fact, PutNode)]
+    assert [fact.object.metadata.annotations for fact in put] == [notes_of(fleet)], "it is recorded, not only folded"
+    fleet.apply(node("n0"))
+    before = len(fleet.entries)
+    fleet.apply(node("n0"))
+    assert len(fleet.entries) == before
+    fleet.apply(with_notes(node("n0"), executor="process"))
+    assert notes_of(fleet) == {f"{GROUP}/executor": "process"}, "who names it means it"
+
+
+def test_other_annotations_of_a_node_are_those_of_the_manifest() -> None:
+    metadata = msgspec.structs.replace(node("n0").metadata, annotations={"note": "ours", "rack": "7"})
+    fleet = Fleet(msgspec.structs.replace(node("n0"), metadata=metadata))
+    fleet.apply(node("n0"))
+    assert notes_of(fleet) == {}
+
+
+def test_an_api_server_says_all_there_is_to_say_of_its_nodes() -> None:
+    fleet = Fleet(with_notes(node("n0"), executor="simulated"))
+    fleet.handle(Apply((node("n0"),), named=True))
+    assert notes_of(fleet) == {}
+
+
+@pytest.mark.parametrize(("now", "new"), [("simulated", "process"), (None, "simulated")])
+def test_what_kind_of_machine_a_node_is_does_not_change_under_its_pods(now: str | None, new: str) -> None:
+    first = node("n0") if now is None else with_notes(node("n0"), executor=now)
+    fleet = Fleet(first, budget("a"))
+    fleet.start(run("x", 8, owner="org:a"))
+    assert fleet.refusal(with_notes(node("n0"), executor=new)) == [f'metadata.annotations["{GROUP}/executor"]']
+    fleet.apply(msgspec.structs.replace(first, spec=node("n0", cordoned=True).spec))
+    fleet.succeed(KEY)
+    assert not fleet.state.pods
+    fleet.apply(with_notes(node("n0"), executor=new))
+    assert notes_of(fleet) == {f"{GROUP}/executor": new}
 
 
 # --- namespaces ---------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@
 
 It is read when a fleet is created. From then on nodes and policy are facts in the ledger, and change by
 ``apply`` like everything else. Nodes of a simulated fleet carry an annotation that says so, which is how
-their pods find the right executor.
+their pods find the right executor; a manifest that does not name it leaves it.
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
 Everything is checked before anything is taken: a file of several objects is applied whole or not at all. What is taken
 gets its identity here: a uid made from the fleet, the name, the instant, and how often that name was given up at this
 instant, so that the same history gives the same ids. Only an API server's objects bring theirs along.
+
+Annotations of our own group tell what kind of machine a node is (in an embedded fleet, whether its pods only simulate).
+A manifest that does not name them, written to cordon the node, leaves them as they are.
 """
 
 from __future__ import annotations
@@ -15,8 +18,8 @@ import msgspec
 from tenure.api.budget import Budget, BudgetStatus
 from tenure.api.core import Namespace, Node
 from tenure.api.defaults import default
-from tenure.api.errors import FieldError
-from tenure.api.meta import ObjectMeta
+from tenure.api.errors import FieldError, path_text, show
+from tenure.api.meta import GROUP, ObjectMeta
 from tenure.api.relations import check_family, check_owner, check_update
 from tenure.api.run import Funding, Run, RunSpec, RunStatus
 from tenure.engine import life, promise, spares
@@ -35,6 +38,7 @@ def apply(
 ) -> list[FieldError]:
     """Take objects in, or say why none of them was."""
     ready, errors = _judged(turn.state, objects)
+    errors += [] if named else _node_errors(turn.state, ready)
     if not errors:
         for item in in_order(ready):
             _put(turn, item, attempts, named=named)
@@ -108,6 +112,34 @@ def _run_errors(state: State, objects: Iterable[Applied], namespaces: dict[str, 
     return errors
 
 
+def _node_errors(state: State, objects: Iterable[Applied]) -> list[FieldError]:
+    """What kind of machine a node is does not change under the pods that are there."""
+    marked = [item for item in objects if isinstance(item, Node) and _marks(item)]
+    used = {pod.pod.node for pod in state.pods.values()} if marked else set()
+    known = ((node, state.topology.rows.get(node.metadata.name)) for node in marked if node.metadata.name in used)
+    return [error for node, row in known if row is not None for error in _new_marks(node, row.node)]
+
+
+def _new_marks(node: Node, old: Node) -> list[FieldError]:
+    was, fix = _marks(old), "leave it as it is, or cordon the node and wait until its pods are gone"
+    return [
+        FieldError(object=full_name(node), path=path_text(("metadata", "annotations", key)), value=show(value),
+                   problem=f"was {show(was[key]) if key in was else 'not set'} when the pods there began", fix=fix)
+        for key, value in _marks(node).items() if value != was.get(key)
+    ]  # fmt: skip
+
+
+def _marks(node: Node) -> dict[str, str]:
+    """Annotations that are ours."""
+    return {key: value for key, value in node.metadata.annotations.items() if key.startswith(f"{GROUP}/")}
+
+
+def _marked(node: Node, old: Node) -> Node:
+    """The node, with the marks of the old one that it does not name."""
+    annotations = {**_marks(old), **node.metadata.annotations}
+    return msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, annotations=annotations))
+
+
 def _leaving(row: RunRow) -> FieldError:
     """What is applied to a run that is being deleted would be lost with it."""
     return FieldError(object=f"Run/{row.key}", path="metadata.deletionTimestamp", problem="the Run is being deleted",
@@ -148,6 +180,8 @@ def _put_node(turn: Turn, node: Node, *, named: bool) -> None:
     state = turn.state
     before = state.topology.rows.get(node.metadata.name)
     old_fault = before.fault if before else None
+    if before is not None and not named:  # what an API server says of its nodes is all there is to say
+        node = _marked(node, before.node)
     taken = _identified(state, node, before.node if before else None, turn.now, named=named)
     if taken is None:
         return
