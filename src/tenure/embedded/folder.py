@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeAlias
 
@@ -93,6 +94,10 @@ class PodFolder:
         if started is None:
             return Waiting()
         return self.last_word(started) or Lost(started)
+
+    def is_open(self) -> bool:
+        """Whether something of it may be alive, or may start: it has come here, and its end is not recorded."""
+        return os.path.exists(self.path) and not _exists(self.path, shim.EXIT)
 
     def started_at(self) -> Instant | None:
         with contextlib.suppress(*_ABSENT):
@@ -176,6 +181,24 @@ class PodFolder:
             os.link(draft, self.path / name)
         draft.unlink()
         shim.sync_folder(str(self.path))
+
+
+def find_open(root: Path) -> Iterator[str]:
+    """The keys of all pods that started and whose end is not recorded. Folders of pods that ended stay for ever: of
+    such a one this asks only whether the record is there."""
+    for space in _entries(root):
+        for pod in _entries(space.path):
+            if not _exists(pod.path, shim.EXIT) and _exists(pod.path, shim.STARTED):
+                yield f"{space.name}/{pod.name}"
+
+
+def _entries(path: Path | str) -> Iterator[os.DirEntry[str]]:
+    with contextlib.suppress(*_ABSENT), os.scandir(path) as entries:
+        yield from entries
+
+
+def _exists(folder: Path | str, name: str) -> bool:
+    return os.path.exists(os.path.join(folder, name))
 
 
 def log_path(root: Path, *, namespace: str, pod: str, container: str) -> Path:

@@ -31,6 +31,7 @@ INHERITED = (
 """The daemon's variables that its pods inherit. Its secrets are not among them."""
 TOKEN = "TENURE_POD_TOKEN"
 """Marks a pod's processes in /proc. Not a secret."""
+DEVICES = "CUDA_VISIBLE_DEVICES"
 GRACE_SECONDS = 30
 
 _REFERENCE = re.compile(r"\$(\$|\([^)]*\))")
@@ -59,10 +60,17 @@ class Launch(Struct, frozen=True, kw_only=True):
 
     pod: str
     uid: str
+    node: str = ""
+    """Which of the fleet's nodes it is on: ordinals of GPUs are a node's. Empty in what earlier versions wrote."""
     token: str
     grace: float
     init: tuple[Container, ...]
     containers: tuple[Container, ...]
+
+    @property
+    def devices(self) -> str:
+        """The GPUs that it was given, as CUDA is told of them; empty if CUDA is told nothing."""
+        return next((one.env.get(DEVICES, "") for one in self.containers), "")
 
 
 class Refused(Struct, frozen=True):
@@ -89,7 +97,8 @@ def read_launch(
     if reader.problems:
         return Refused(tuple(reader.problems))
     uid = str(reader.mapping(manifest.get("metadata"), "metadata").get("uid") or "")
-    return Launch(pod=pod, uid=uid, token=token, grace=grace, init=init, containers=containers)
+    node = str(spec.get("nodeName") or "")
+    return Launch(pod=pod, uid=uid, node=node, token=token, grace=grace, init=init, containers=containers)
 
 
 def check_template(name: str, template: Mapping[str, Any] | None) -> list[FieldError]:

@@ -13,7 +13,8 @@ daemon between two steps, and why that is safe:
                                         counts the grace period by itself
 
 A pod whose supervisor was killed is lost: what is left of it is killed first (``survivors.py``), then it is
-reported Failed. Only pods in ``work`` are looked at, never the history in the folders.
+reported Failed. A pod that the engine does not keep any more and that is alive is ended (``forgotten.py``).
+Otherwise only pods in ``work`` are looked at, never the history in the folders.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from typing import assert_never
 
 from tenure.embedded import shim
 from tenure.embedded.folder import Alive, Ended, Lost, Opening, PodFolder, Waiting
+from tenure.embedded.forgotten import Forgotten
 from tenure.embedded.launch import INHERITED, Refused, read_launch
 from tenure.embedded.survivors import kill_survivors, signal_supervisor
 from tenure.facts import PodPhase
@@ -43,6 +45,8 @@ POLL_PER_POD: Micros = 1_000
 """A look at a pod costs some 20 microseconds: with these intervals, looking takes a fiftieth of a core."""
 LAUNCHES = 3
 """How many supervisors of one pod may fail before the pod does."""
+STOPPED = "asked to stop"
+FORGOTTEN = "the fleet does not know it any more: its node was fenced, or the ledger is an older copy"
 
 _DEFAULTED = (signal.SIGCHLD, signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGQUIT, signal.SIGTERM)
 
@@ -52,7 +56,11 @@ def _nothing(point: str) -> None:
 
 
 class ProcessExecutor:
-    """Runs pods as processes of this machine. Two on the same root are a waste, but start nothing twice."""
+    """Runs pods as processes of this machine.
+
+    Two on the same root with the same work are a waste, but start nothing twice. With different work, each would end
+    what it takes for forgotten: a fleet has one driver (``driver.py``).
+    """
 
     def __init__(
         self,
@@ -69,22 +77,24 @@ class ProcessExecutor:
         self._hook = hook
         self._launched: dict[str, int] = {}
         self._failures: dict[str, int] = {}
+        self._forgotten = Forgotten(self._root)
         self._settling = False
         self._wake: Instant | None = None
         self.unknown: dict[str, str] = {}
         """Pods of which the last pass could learn nothing, and why: something for an operator to mend."""
 
     def reconcile(self, work: Sequence[PodWork], *, now: Instant) -> list[PodReport]:
-        """Start, stop and look, pod by pod, in the order of ``work``."""
+        """End what is not in ``work`` any more; then start, stop and look, pod by pod, in its order."""
         self._reap()
         self._settling = False
         self.unknown = {}
+        self._end_forgotten(work, now)
         live = [item for item in work if item.stop or item.known in ("Placed", "Bound")]
         kept = {item.pod.key for item in live}
         self._failures = {key: count for key, count in self._failures.items() if key in kept}
         reports = [report for item in live for report in self._attend(item, now)]
         interval = POLL_SETTLING if self._settling else max(POLL_STEADY, POLL_PER_POD * len(live))
-        self._wake = now + interval if live else None
+        self._wake = now + interval if live or self._settling else None
         return reports
 
     def next_wake(self) -> Instant | None:
@@ -125,7 +135,7 @@ class ProcessExecutor:
             return why
         if self._failures.get(key, 0) >= LAUNCHES:
             return f"cannot start: its supervisor fails; see {folder.path / shim.ERRORS}"
-        if key in self._launched:
+        if key in self._launched or self._forgotten.are_on_gpus_of(item.pod):
             return None
         if folder.spec() is None:
             token, scratch = secrets.token_hex(16), str(folder.scratch)
@@ -221,33 +231,57 @@ class ProcessExecutor:
     # --- stopping ---------------------------------------------------------------------------------
 
     def _stop(self, item: PodWork, folder: PodFolder, now: Instant) -> list[PodReport]:
-        reality = folder.look()
-        if isinstance(reality, Waiting | Opening | Alive):
-            self._forbid(folder)
-            # Whoever takes the lock from here on sees the marker; whoever has it by now is signalled.
-            reality = folder.look()
-        match reality:
+        match self._end(folder, STOPPED, now):
+            case None:
+                return []
             case Waiting():
                 return [_report(item, "Gone", at=now, message="stopped before it started")]
-            case Opening() | Alive():
-                self._settling = True
-                signal_supervisor(folder.state())
-                return []
-            case Ended():
-                return [_gone(item, reality, now)]
-            case Lost(since):
-                ended = self._settle_lost(folder, since, now)
-                return [] if ended is None else [_gone(item, ended, now)]
+            case Ended() as ended:
+                return [_gone(item, ended, now)]
             case other:
                 assert_never(other)
 
-    def _forbid(self, folder: PodFolder) -> None:
+    def _end(self, folder: PodFolder, why: str, now: Instant) -> Waiting | Ended | None:
+        """Forbid a pod to start, and end it if it has; None as long as something of it may be alive."""
+        reality = folder.look()
+        if isinstance(reality, Waiting | Opening | Alive):
+            self._forbid(folder, why)
+            # Whoever takes the lock from here on sees the marker; whoever has it by now is signalled.
+            reality = folder.look()
+        match reality:
+            case Waiting() | Ended():
+                return reality
+            case Opening() | Alive():
+                self._settling = True
+                signal_supervisor(folder.state())
+                return None
+            case Lost(since):
+                return self._settle_lost(folder, since, now)
+            case other:
+                assert_never(other)
+
+    def _forbid(self, folder: PodFolder, why: str) -> None:
         try:
-            folder.forbid("asked to stop")
+            folder.forbid(why)
         except OSError:
             signal_supervisor(folder.state())  # a full disk must not keep a pod alive
             raise
         self._hook("forbidden")
+
+    def _end_forgotten(self, work: Sequence[PodWork], now: Instant) -> None:
+        """End, as if asked to stop, what lives though the engine does not keep it any more; nobody is told."""
+        try:
+            self._forgotten.notice({item.pod.key for item in work})
+        except OSError as fault:  # the folders cannot be listed: asked again
+            self.unknown[str(self._root)] = str(fault)
+        for key, folder in self._forgotten:
+            try:
+                over = self._end(folder, FORGOTTEN, now)
+            except OSError as fault:
+                self.unknown[key], self._settling = str(fault), True
+            else:
+                if over is not None:
+                    self._forgotten.drop(key)
 
 
 def _mistaken(item: PodWork, folder: PodFolder) -> str | None:
