@@ -206,8 +206,25 @@ def test_another_intent_for_the_same_index_is_refused(folder: Path) -> None:
     ],
 )
 def test_an_intent_that_does_not_mean_this_custodian_is_refused(folder: Path, asked: Intent, why: Code) -> None:
+    assert code(keeper(folder).refusal(asked)) == why
     assert code(keeper(folder).answer(asked)) == why
     assert position(folder) == 0
+
+
+def test_a_custodian_says_whether_it_can_answer_and_reveals_nothing_by_that(folder: Path) -> None:
+    first, other = intent(1, value(0)), intent(1, value(0), deficit=9)
+    journal = (folder / "journal").read_bytes()
+    assert keeper(folder).refusal(first) is None
+    assert keeper(folder).refusal(other) is None, "it is not bound to the one that asked first"
+    assert (position(folder), (folder / "journal").read_bytes()) == (0, journal)
+    keeper(folder).answer(first)
+    assert keeper(folder).refusal(first) is None
+    assert code(keeper(folder).refusal(other)) == Code.OtherCommit
+    for index in range(2, 21):
+        revealed(folder, index, ONE)
+    assert code(keeper(folder).refusal(intent(21, value(20)))) == Code.Exhausted
+    (folder / "journal").unlink()
+    assert code(keeper(folder).refusal(first)) == Code.Damaged
 
 
 # --- crashes, races, damage --------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from tenure.custodian import Custodian, Status, init, open_custodian
+from tenure.draw import Intent
 from tenure.embedded.custodians import FolderCustodian, UnfitChain, make_operator, open_folders
 from tenure.embedded.fleet import Fleet
 from tenure.embedded.paths import custodian_path
@@ -68,6 +69,83 @@ def test_all_custodians_are_asked_and_the_record_verifies(tmp_path: Path) -> Non
     assert verify(record.intent, record.result, published=roots) == []
     assert [beacon.id for beacon in record.intent.beacons] == ["council", "operator"]
     assert len(record.cuts) == 2
+
+
+def spent(folder: Path) -> list[int]:
+    """The indexes that a custodian has revealed."""
+    found = open_custodian(folder)
+    assert isinstance(found, Custodian)
+    lines = found.history()
+    assert isinstance(lines, list)
+    return [one.index for one in lines]
+
+
+@pytest.mark.parametrize("lost", ["gone", "no journal"])
+def test_nobody_reveals_before_all_can_so_that_one_who_was_lost_is_replaced_alone(tmp_path: Path, lost: str) -> None:
+    operator, council = (made(tmp_path / name, name) for name in ("operator", "council"))
+    home = frozen(operator, council)
+    home.custodians = (operator,) if lost == "gone" else (operator, council)
+    (tmp_path / "council" / "journal").unlink()
+    home.drive(now=at("36m"))
+    assert spent(tmp_path / "operator") == []
+    heir = made(tmp_path / "heir", "council")
+    home.custodians = (operator, heir)
+    home.handle(Publish("council", heir.root), now=at("37m"))
+    home.drive(now=at("38m"))
+    assert not home.state.draws
+    (record,) = records(home)
+    assert record.intent is not None
+    assert [(beacon.id, beacon.index) for beacon in record.intent.beacons] == [("council", 1), ("operator", 1)]
+
+
+def test_who_has_revealed_is_not_asked_again_while_another_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    council, operator = (made(tmp_path / name, name) for name in ("council", "operator"))
+    home = frozen(council, operator)
+    home.custodians = (council, operator)
+    asked = list[str]()
+    answer = FolderCustodian.answer
+
+    def lost(self: FolderCustodian, intent: Intent) -> str | None:
+        asked.append(self.beacon)
+        return None if self.beacon == "operator" else answer(self, intent)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FolderCustodian, "answer", lost)
+        for minute in (36, 37, 38):
+            home.drive(now=at(f"{minute}m"))
+    assert asked == ["council", *["operator"] * 3]
+    assert (spent(tmp_path / "council"), spent(tmp_path / "operator")) == ([1], [])
+    home.drive(now=at("39m"))
+    assert len(records(home)) == 1, "it was only away"
+
+
+def test_if_one_is_lost_after_another_has_revealed_all_are_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docs/concepts/lottery.md: the value that was revealed serves no other draw, and so neither does its chain."""
+    said: list[str] = []
+    made(tmp_path / "council", "council")
+    found = open_folders([tmp_path / "council"], known={}, report=said.append)
+    assert isinstance(found, list)
+    council, operator = *found, made(tmp_path / "o", "o")
+    home = frozen(council, operator)
+    home.custodians = (council, operator)
+    with monkeypatch.context() as patch:
+        patch.setattr(operator, "answer", lambda intent: None)
+        home.drive(now=at("36m"))
+    heirs = made(tmp_path / "o-2", "o"), made(tmp_path / "council-2", "council")
+    home.custodians = (council, heirs[0])
+    home.handle(Publish("o", heirs[0].root), now=at("37m"))
+    home.drive(now=at("38m"))
+    assert home.state.draws
+    assert "c[1] was revealed for commit" in said[0]
+    home.custodians = heirs
+    home.handle(*(Publish(one.beacon, one.root) for one in heirs), now=at("39m"))
+    home.drive(now=at("40m"))
+    assert not home.state.draws
+    assert len(records(home)) == 1
 
 
 class Crash(Exception):

@@ -115,6 +115,18 @@ class Custodian:
 
     def answer(self, intent: Intent) -> Revealed | CustodianRefused:
         """Reveal what a frozen intent asks of this custodian, after checking that it is meant."""
+        asked = self._asked(intent)
+        return asked if isinstance(asked, CustodianRefused) else self.reveal(asked, commit=commit(intent).hex())
+
+    def refusal(self, intent: Intent) -> CustodianRefused | None:
+        """Why ``answer`` would say no now; None if it would not. Nothing is revealed, and nothing is written down."""
+        asked = self._asked(intent)
+        if isinstance(asked, CustodianRefused):
+            return asked
+        return self._ask(lambda journal: self._fault(journal, asked, commit(intent).hex()))
+
+    def _asked(self, intent: Intent) -> int | CustodianRefused:
+        """The index that an intent asks of this custodian, if it is meant."""
         asked = [beacon for beacon in intent.beacons if beacon.id == self._chain.beacon]
         if not asked:
             return refused(Code.NotAsked, beacon=self._chain.beacon)
@@ -128,14 +140,12 @@ class Custodian:
         if known and asked[0].previous != self._chain.value(asked[0].index - 1).hex():
             found = escape(asked[0].previous)
             return refused(Code.OtherChain, index=asked[0].index - 1, found=found)
-        return self.reveal(asked[0].index, commit=commit(intent).hex())
+        return asked[0].index
 
     def reveal(self, index: int, *, commit: str) -> Revealed | CustodianRefused:
         """c[index], for this commit: the next value, or one that was revealed for the same commit before."""
         if not _HEX.fullmatch(commit):
             return refused(Code.BadRequest, why=f"a commit is 64 digits of lower-case hex, not {show(commit)}")
-        if index > self._chain.length:
-            return refused(Code.Exhausted, length=self._chain.length, index=index)
         return self._ask(lambda journal: self._reveal(journal, index, commit))
 
     def status(self) -> Status | CustodianRefused:
@@ -163,17 +173,25 @@ class Custodian:
             return _unavailable(path, error)
 
     def _reveal(self, journal: Journal, index: int, commit: str) -> Revealed | CustodianRefused:
+        fault = self._fault(journal, index, commit)
+        if fault is not None:
+            return fault
+        # Written again even if it is there: the process that wrote it may have died before its sync.
+        journal.write(index, commit)
+        return Revealed(beacon=self._chain.beacon, index=index, value=self._chain.value(index).hex(), commit=commit)
+
+    def _fault(self, journal: Journal, index: int, commit: str) -> CustodianRefused | None:
+        """Why c[index] is not revealed for this commit."""
+        if index > self._chain.length:
+            return refused(Code.Exhausted, length=self._chain.length, index=index)
         position = journal.position()
         if not 1 <= index <= position + 1:
             return refused(Code.OutOfTurn, index=index, due=position + 1)
         if index <= position and (first := journal.line(index).commit) != commit:
             return refused(Code.OtherCommit, index=index, first=first, commit=commit)
-        value = self._chain.value(index)
-        if link(value) != self._chain.value(index - 1):
+        if link(self._chain.value(index)) != self._chain.value(index - 1):
             return refused(Code.Damaged, path=self._folder / CHAIN, why=f"it is broken at c[{index}]")
-        # Written again even if it is there: the process that wrote it may have died before its sync.
-        journal.write(index, commit)
-        return Revealed(beacon=self._chain.beacon, index=index, value=value.hex(), commit=commit)
+        return None
 
     def _status(self, journal: Journal) -> Status:
         position = journal.position()

@@ -28,15 +28,26 @@ class FolderCustodian:
         self.beacon = status.beacon
         self.root = status.published
 
+    def can_answer(self, intent: Intent) -> bool:
+        """Whether there would be a value for this intent now."""
+        found = self._custodian.refusal(intent)
+        if found is not None:
+            self._tell(found)
+        return found is None
+
     def answer(self, intent: Intent) -> str | None:
-        """The value for this intent; a refusal is reported, once, and the draw waits."""
+        """The value for this intent, or None: then the draw waits."""
         found = self._custodian.answer(intent)
         if not isinstance(found, CustodianRefused):
             return found.value
-        if self._report is not None and found.sentence != self._said:
-            self._report(f"custodian {self.beacon}: {found.sentence} {found.next_step}")
-        self._said = found.sentence
+        self._tell(found)
         return None
+
+    def _tell(self, refusal: CustodianRefused) -> None:
+        """A refusal is reported once."""
+        if self._report is not None and refusal.sentence != self._said:
+            self._report(f"custodian {self.beacon}: {refusal.sentence} {refusal.next_step}")
+        self._said = refusal.sentence
 
 
 def open_folders(

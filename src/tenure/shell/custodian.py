@@ -1,7 +1,8 @@
 """Who reveals: the port to the custodians of draws (SPEC 8), and the simulator's own.
 
 A custodian is asked with an intent that is committed, and answers with the next value of its chain, always the same
-one for the same intent. It may be away; then the draw waits.
+one for the same intent. It may be away; then the draw waits. A value that was revealed is spent on its intent, so all
+custodians are asked first whether they can answer.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ class Custodian(Protocol):
 
     @property
     def beacon(self) -> str: ...
+    def can_answer(self, intent: Intent) -> bool:
+        """Whether ``answer`` would have a value now. Nothing is revealed by this."""
+        ...
+
     def answer(self, intent: Intent) -> str | None:
         """The value that this intent asks of this custodian, as hex; None if there is no answer (yet)."""
         ...
@@ -40,6 +45,9 @@ class SimulatedCustodian:
     def root(self) -> str:
         """c[0], to be published."""
         return _chain(self._secret)[0].hex()
+
+    def can_answer(self, intent: Intent) -> bool:
+        return self.answer(intent) is not None
 
     def answer(self, intent: Intent) -> str | None:
         index = next((beacon.index for beacon in intent.beacons if beacon.id == self.beacon), 0)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from tenure.draw import Intent
 from tenure.engine import (
     Apply,
     Event,
@@ -89,6 +90,8 @@ class Home:
         """The last entry that ``watch`` was told."""
         self._news: list[Entry] = []
         """Entries of the present transaction: told to ``watch`` when they count."""
+        self._given: tuple[Intent, dict[str, str]] | None = None
+        """What custodians have revealed for a draw: while it waits for the others, they need not be asked again."""
         self._told: Attentive | None = None
         """The executor that was told everything, and from then on only needs to hear what changed."""
         self._touched: set[str] = set()
@@ -196,13 +199,30 @@ class Home:
         After a crash they are asked again, and give the same answers.
         """
         for subject, froze in sorted(self.state.draws.items()):
-            answers = {one.beacon: one.answer(froze.intent) for one in self.custodians}
-            reveals = {
-                beacon.id: value for beacon in froze.intent.beacons if (value := answers.get(beacon.id)) is not None
-            }
-            if len(reveals) == len(froze.intent.beacons) and self.handle(Reveal(subject, reveals), now=now)[0].facts:
+            reveals = self._reveals(froze.intent)
+            if reveals is not None and self.handle(Reveal(subject, reveals), now=now)[0].facts:
                 return True
         return False
+
+    def _reveals(self, intent: Intent) -> dict[str, str] | None:
+        """What the custodians reveal for a draw; None while one of them cannot.
+
+        Nobody reveals before all have said that they can. A value that was revealed serves no other intent: if one of
+        them is lost, and another chain takes its place, the next intent asks the same values of the rest.
+        """
+        if self._given is None or self._given[0] != intent:
+            self._given = (intent, {})
+        given, present = self._given[1], {one.beacon: one for one in self.custodians}
+        asked = [present.get(beacon.id) for beacon in intent.beacons if beacon.id not in given]
+        able = [one for one in asked if one is not None and one.can_answer(intent)]
+        if len(able) < len(asked):
+            return None
+        for one in able:
+            value = one.answer(intent)
+            if value is None:
+                return None
+            given[one.beacon] = value
+        return dict(given)
 
     def next_wake(self) -> Instant | None:
         """When to drive again though nothing happens; None if only an event can change anything."""
