@@ -224,6 +224,12 @@ def test_a_period_in_which_nothing_was_used_is_an_empty_bill(funded: Path) -> No
     assert call("runs", "chargeback", fleet=funded).code == 0
 
 
+def test_until_the_first_of_a_month_is_the_month_before(funded: Path) -> None:
+    """It was refused: the period from the first of December to the first of December is empty."""
+    done = call("runs", "chargeback", "--until", "2025-12-01", "-o", "json", fleet=funded)
+    assert (done.json["since"], done.json["until"]) == ("2025-11-01T00:00:00Z", "2025-12-01T00:00:00Z")
+
+
 # --- spreadsheets ---------------------------------------------------------------------------------------------------
 
 HOSTILE = "-2-3:cmd"

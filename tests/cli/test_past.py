@@ -5,6 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from tenure.api.policy import Policy
+from tenure.cli.payers import split
+from tenure.embedded.fleet import Fleet
+from tenure.engine import Apply, Report, Sighting
+from tenure.facts import Lease
+from tenure.ledger.queries import LeaseRow
+from tenure.testing import START, budget, namespace, nodes, run
+from tenure.units import HOUR
 from tests.cli.support import BUDGETS, call, copy, submit
 
 
@@ -141,3 +149,32 @@ def test_who_paid_for_a_deleted_run_at_an_instant_before_it_was_deleted(used: Pa
     assert (life["phase"], life["classes"]["owned"]["gpus"], life["classes"]["borrowed"]["gpus"]) == ("Pending", 4, 4)
     (life,) = call("runs", "who-pays", "rai/c-eval", "-o", "json", fleet=used).json["incarnations"]
     assert (life["phase"], life["classes"]["owned"]["gpus"]) == ("deleted", 0)
+
+
+def test_who_owned_a_budget_before_pays_for_what_it_paid_then() -> None:
+    """The first payer of an envelope was said to have paid for all."""
+    owners = [("org:one", 2), ("org:two", 3), ("org:one", 1)]
+    rows = [LeaseRow(lease=_lease(f"x-{number}", payer), end=START + hours * HOUR, closure="Completed", seq=number)
+            for number, (payer, hours) in enumerate(owners)]  # fmt: skip
+    shares = split(rows, now=START + 9 * HOUR)
+    assert [(one.payer, one.used / HOUR) for one in shares] == [("org:one", 24), ("org:two", 24)]
+
+
+def _lease(name: str, payer: str) -> Lease:
+    return Lease(namespace="lab", name=name, run="x", uid="u", owner="org:b", attempt=1, group=0, domain="A", node="n0",
+                 gpus=tuple(range(8)), role="Active", start=START, until=None, budget="pool", envelope="main",
+                 payer=payer, funding="borrowed", reason="Start")  # fmt: skip
+
+
+def test_usage_at_an_instant_leaves_out_what_had_ended_though_nobody_knew(tmp_path: Path) -> None:
+    """The report that work was over came hours later: `usage --at` went by what was known then, and `leases --at` by
+    what was so."""
+    with Fleet.create(tmp_path / "late.db", nodes=nodes("n", 1), policy=Policy()) as fleet:
+        home, begin = fleet.home, fleet.now() + HOUR
+        home.handle(Apply((namespace("lab"), budget("a"), run("x", 8, owner="org:a"))), now=begin)
+        [pod] = home.state.pods
+        home.handle(Report((Sighting(pod, "Bound"),)), now=begin)
+        home.handle(Report((Sighting(pod, "Succeeded", 0, "", begin + HOUR),)), now=begin + 10 * HOUR)
+        fund = fleet.state_at(begin + 6 * HOUR).books.funds["a", "main"]
+        assert (fund.used, fund.total.used(begin + 6 * HOUR)) == (0, 8 * HOUR)
+        assert fleet.state_at(begin + HOUR // 2).books.funds["a", "main"].used == 8

@@ -35,6 +35,7 @@ WILD = {
     "a start is put off by who is handed over": 1141,
     "pods that are bound late end what is committed before they end": 2328,
     "the same where budgets are coasted on": 3743,
+    "an owner who waits a moment is considered without end": 2666,
 }
 
 

@@ -38,10 +38,10 @@ class Share(Struct, kw_only=True):
 
 def split(rows: Iterable[LeaseRow], *, now: Instant) -> list[Share]:
     """Shares as of an instant, in the order owned, shared, borrowed, then by payer and envelope."""
-    shares: dict[tuple[str, str, str], Share] = {}
+    shares: dict[tuple[str, str, str, str], Share] = {}
     for row in rows:
         lease = row.lease
-        key = (lease.funding, lease.budget, lease.envelope)
+        key = (lease.funding, lease.payer, lease.budget, lease.envelope)  # a Budget may have had another owner before
         share = shares.setdefault(
             key, Share(funding=lease.funding, payer=lease.payer, budget=lease.budget, envelope=lease.envelope)
         )

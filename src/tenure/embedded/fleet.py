@@ -20,7 +20,7 @@ from tenure.api.run import Run
 from tenure.embedded.driver import is_driven
 from tenure.engine import Apply, Delete, Event, Outcome, Plan, Publish, Resolve, SetPolicy, State, load, make_plan, step
 from tenure.engine.demand import compile_demand
-from tenure.facts import Verdict
+from tenure.facts import Closed, Verdict
 from tenure.ledger import Code, Ledger, LedgerRefused
 from tenure.ledger.refusals import refused
 from tenure.shell.home import Home, fold_entry, rebuild
@@ -118,7 +118,8 @@ class Fleet:
         return rebuild(LedgerStore(self.ledger))[0]
 
     def state_at(self, at: Instant) -> State:
-        """The state as it was at an instant of the past: what was recorded up to then, folded again."""
+        """The state as it was at an instant of the past: what was recorded up to then, folded again, less what had
+        ended by then and was known to only later."""
         store = LedgerStore(self.ledger)
         image = store.snapshot()
         state, seq = State(store.fleet), 0
@@ -128,6 +129,12 @@ class Fleet:
             if entry.at > at:
                 break
             fold_entry(state, entry)
+        held = {row.lease.key for row in self.ledger.leases(at=at)}
+        for lease in [one for key, one in state.leases.items() if key not in held]:
+            rows = self.ledger.leases(namespace=lease.namespace, run=lease.run, node=lease.node)
+            row = next(row for row in rows if row.lease.key == lease.key)
+            if row.end is not None and row.closure is not None:
+                state.fold(Closed(namespace=lease.namespace, leases=(lease.name,), end=row.end, reason=row.closure), at)
         return state
 
     # -- writing --

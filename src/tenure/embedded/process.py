@@ -31,7 +31,7 @@ from typing import assert_never
 from tenure.embedded import shim
 from tenure.embedded.folder import Alive, Ended, Lost, Opening, PodFolder, Waiting
 from tenure.embedded.forgotten import Forgotten
-from tenure.embedded.launch import INHERITED, Refused, read_launch
+from tenure.embedded.launch import INHERITED, Launch, Refused, read_launch
 from tenure.embedded.survivors import kill_survivors, signal_supervisor
 from tenure.facts import PodPhase
 from tenure.shell.executor import PodReport, PodWork
@@ -117,7 +117,7 @@ class ProcessExecutor:
 
     def _start(self, item: PodWork, folder: PodFolder, now: Instant) -> list[PodReport]:
         if (fault := _mistaken(item, folder)) is not None:
-            return [_report(item, "Failed", at=now, message=fault)]
+            return self._refuse(item, folder, fault, now)
         reality = folder.look()
         if not isinstance(reality, Waiting):
             return self._observe(item, folder, reality, now)
@@ -176,6 +176,10 @@ class ProcessExecutor:
             if not isinstance(folder.look(), Waiting):
                 return []
         return [_report(item, "Failed", at=now, message=why)]
+
+    def _refuse(self, item: PodWork, folder: PodFolder, why: str, now: Instant) -> list[PodReport]:
+        """Report a pod whose name is another's; that one ends first if it lives, since nobody else would end it."""
+        return [] if self._end(folder, why, now) is None else [_report(item, "Failed", at=now, message=why)]
 
     def _reap(self) -> None:
         """Take note of supervisors that we launched and that ended; those that failed are counted."""
@@ -285,13 +289,23 @@ class ProcessExecutor:
 
 
 def _mistaken(item: PodWork, folder: PodFolder) -> str | None:
-    """Why a folder is not this pod's: an earlier fleet in the same place may have left one of that name."""
+    """Why a folder is not this pod's: an earlier fleet in the same place may have left one of that name, and a ledger
+    that was put back to an older copy gives the same name and uid again, but perhaps not the same GPUs."""
+    spec = folder.spec()
+    if spec is None:
+        return None
     metadata = item.manifest.get("metadata")
     uid = metadata.get("uid") if isinstance(metadata, dict) else None
-    spec = folder.spec()
-    if not uid or spec is None or spec.uid in ("", uid):
-        return None
-    return f"cannot start: {folder.path} belongs to another pod of that name ({spec.uid}); move it away"
+    if uid and spec.uid not in ("", uid):
+        return f"cannot start: {folder.path} belongs to another pod of that name ({spec.uid}); move it away"
+    asked = read_launch(item.manifest, pod=item.pod.key, token="", scratch="", environ={})
+    if isinstance(asked, Launch) and asked.devices != spec.devices:
+        return (
+            f"cannot start: {folder.path} belongs to an earlier pod of that name, on GPUs {spec.devices or 'unknown'}"
+        )
+    if folder.forbidden() == FORGOTTEN:
+        return f"cannot start: {folder.path} belongs to a pod that was stopped ({FORGOTTEN})"
+    return None
 
 
 def _report(item: PodWork, phase: PodPhase, *, at: Instant, code: int | None = None, message: str = "") -> PodReport:

@@ -210,10 +210,13 @@ class _Pass:
         if row.key in self.done or not self._waits(row):
             return
         self._before.setdefault(row.key, (row.order, self.state.rank(row), self._planned(row)))
-        if not self._may_start(row) or self._waits_a_moment(row):
+        if not self._may_start(row):
             self._claim_again(row)
             return
         self.done.add(row.key)
+        if self._waits_a_moment(row):
+            self._claim_again(row)
+            return
         self._later.reach(row)
         since = self._cursor(row, self.turn.now)
         if not standing.concerned(self.state, row, self._fleetwide, now=self.turn.now, since=since):

@@ -165,9 +165,12 @@ def _gone(turn: Turn, row: RunRow, pod: PodRow, *, since: Instant) -> None:
         pod.message = str(data["detail"])
         _failed(turn, row, pod, was_bound=pod.phase != "Placed")
         return
+    # A pod may have ended by itself before it was asked to: its GPUs are free since then, those that it shared are not.
+    ended = pod.since if pod.phase in ("Succeeded", "Failed") else since
     here = [lease for lease in turn.state.leases_on(pod.pod.node) if lease.run_key == row.key]
-    # A pod may have ended by itself before it was asked to: GPUs are free since then.
-    close_idle(turn, row, here, end=pod.since if pod.phase in ("Succeeded", "Failed") else since)
+    shared = [lease for lease in here if not set(lease.gpus) <= set(pod.pod.gpus)]
+    close_idle(turn, row, [lease for lease in here if lease not in shared], end=ended)
+    close_idle(turn, row, shared, end=max(since, ended))
     if row.life.phase == "Running":
         progress(turn, row)
     finish_if_over(turn, row)
@@ -198,18 +201,20 @@ def _close_each(
 def close(
     turn: Turn, row: RunRow, names: list[str], closure: str, *, end: Instant | None = None, taken: bool = False
 ) -> None:
-    """Close leases at the instant their GPUs came free: never before they began, never in the future.
+    """Close leases at the instant their GPUs came free: none before it began, never in the future.
 
-    Nor before the account that pays was opened: what an edit of the window has put into the books stays in them.
+    Nor before the account that pays was opened: what an edit of the window has put into the books stays in them. Each
+    for itself: nobody pays for longer because somebody else's began later.
     Opportunistic work on spares that end for good keeps its GPUs; ``taken``: somebody else has them already.
     """
     if not names:
         return
-    leases = [row.leases[name] for name in names]
-    funds = turn.state.books.funds
-    began = max(max(one.start, funds[one.budget, one.envelope].since) for one in leases)
-    when = turn.now if end is None else min(turn.now, max(end, began))
-    turn.emit(Closed(namespace=row.namespace, leases=tuple(names), end=when, reason=closure))
+    leases, ends = [row.leases[name] for name in names], dict[Instant, list[str]]()
+    for one in leases:
+        began = max(one.start, turn.state.books.funds[one.budget, one.envelope].since)
+        ends.setdefault(turn.now if end is None else min(turn.now, max(end, began)), []).append(one.name)
+    for when, some in ends.items():
+        turn.emit(Closed(namespace=row.namespace, leases=tuple(some), end=when, reason=closure))
     if not taken:
         for node in sorted({lease.node for lease in leases if lease.role == "Spare"}):
             _hand_over(turn, node)

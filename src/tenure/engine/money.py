@@ -2,7 +2,8 @@
 
 For each envelope the next instant that matters is computed from its straight line: the window opens or ends, a share
 of the hours is used up, the hours run out, or one of the last two is ``budgetGrace`` away. The same goes for the hours
-that it lends, and for those of the caps that bound it. A mark is announced once per account.
+that it lends, and for those of the caps that bound it. A mark is announced once per account, unless it turned out not
+to be so (``notices``).
 
 An envelope that pays for more than it may is short. Time alone makes it so when hours or a window run out: it has been
 announced, and is due at that instant. An edit makes it so when a limit is lowered: that is announced then, and due
@@ -14,13 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tenure.api.policy import Policy
 from tenure.engine.books import LENT, AnyLimit, Cap, Fund, Loans
-from tenure.engine.meters import Meter, reaches
+from tenure.engine.notices import cap_marks, marks
 from tenure.engine.state import State
 from tenure.engine.turn import Turn
 from tenure.facts import Reason, Warned
-from tenure.units import FOREVER, HOUR, GpuMicros, Instant, format_time, parse_duration
+from tenure.units import FOREVER, HOUR, Instant, format_time, parse_duration
 
 _SPENT = "spent its hours"
 
@@ -50,8 +50,8 @@ def settle(state: State, *, now: Instant) -> None:
 
 
 def _set_timer(state: State, fund: Fund, now: Instant) -> None:
-    ahead = [at for at, _ in _marks(fund, state.policy) if at > now]
-    ahead += [at for cap in fund.caps for at, _ in _cap_marks(cap, state.policy) if at > now]
+    ahead = [at for at, _ in marks(fund, state.policy) if at > now]
+    ahead += [at for cap in fund.caps for at, _ in cap_marks(cap, state.policy) if at > now]
     ahead += _due(state, fund, now)
     state.agenda.wake(min([*ahead, *_window(fund, now)], default=FOREVER), "fund", fund.label)
     _foresee(state, fund, now)
@@ -75,11 +75,11 @@ def ring(turn: Turn, fund: Fund) -> None:
 
 
 def _announce_due(turn: Turn, fund: Fund) -> None:
-    for at, mark in sorted(_marks(fund, turn.state.policy)):
+    for at, mark in sorted(marks(fund, turn.state.policy)):
         if at <= turn.now and fund.total.rate > 0 and mark not in fund.warned:
             _announce(turn, fund, mark)
     for cap in fund.caps:
-        for at, mark in sorted(_cap_marks(cap, turn.state.policy)):
+        for at, mark in sorted(cap_marks(cap, turn.state.policy)):
             if at <= turn.now and mark not in cap.warned:
                 warn(turn, cap, mark)
                 turn.note("BudgetNotice", f"Budget/{cap.key[0]}", _cap_reason(cap, mark))
@@ -137,43 +137,6 @@ def _due(state: State, fund: Fund, now: Instant) -> Iterator[Instant]:
 
 def _window(fund: Fund, now: Instant) -> Iterator[Instant]:
     yield from (at for at in fund.window if at > now)
-
-
-def _marks(fund: Fund, policy: Policy) -> Iterator[tuple[Instant, str]]:
-    """Instants at which something is to be said, at the present rate."""
-    if fund.terms is None:
-        return
-    grace = parse_duration(policy.budget_grace)
-    ends = fund.exhausts()
-    yield from _shares(fund.hours, policy, fund.total)
-    soon = min(ends, fund.end)
-    if soon < FOREVER:
-        yield soon - grace, "soon"
-    if ends < FOREVER:
-        yield ends, "exhausted"
-    if fund.end < FOREVER:
-        yield fund.end, "window"
-    for at, percent in _shares(fund.lending_hours, policy, fund.lent):
-        yield at, f"{LENT}{percent}"
-    lent = fund.loans.exhausts()
-    if lent < FOREVER:
-        yield lent - grace, f"{LENT}soon"
-        yield lent, "lending"
-
-
-def _shares(limit: GpuMicros | None, policy: Policy, *meters: Meter) -> Iterator[tuple[Instant, str]]:
-    """When so many per cent of the hours are used up: of an envelope, of what it lends, of a cap."""
-    for percent in policy.notices:
-        if limit is not None and percent < 100:
-            yield reaches(limit * percent // 100, *meters), str(percent)
-
-
-def _cap_marks(cap: Cap, policy: Policy) -> Iterator[tuple[Instant, str]]:
-    yield from _shares(cap.hours, policy, *(fund.total for fund in cap.funds))
-    ends = cap.exhausts()
-    if ends < FOREVER:
-        yield ends - parse_duration(policy.budget_grace), "soon"
-        yield ends, "exhausted"
 
 
 def _cap_reason(cap: Cap, mark: str) -> Reason:

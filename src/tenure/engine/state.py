@@ -21,6 +21,7 @@ from tenure.engine.horizon import Horizon
 from tenure.engine.meters import Meter
 from tenure.engine.names import Departed
 from tenure.engine.news import HINDERED, News, Rank, is_late
+from tenure.engine.notices import take_back
 from tenure.engine.plan import World
 from tenure.engine.rows import GRACE, MILESTONES, PodRow, Queue, RunRow, held, spares_first
 from tenure.engine.topology import Topology, is_ready
@@ -273,6 +274,7 @@ class State:
             fund = self.books.close(lease, end=fact.end)
             if fact.reason not in ("Refund", "Swap"):  # what changes hands is opened again
                 self.books.relieved(fund, at=fact.end)
+                take_back(self.books, fund, self.policy, now=at)
             row = self.runs[lease.run_key]
             del row.leases[name]
             self._look_at_width(row)
@@ -280,9 +282,8 @@ class State:
             self.agenda.rearm(fund)
             if self.horizon.closed(lease, fact.end):
                 self._leaves_room(row)  # as foreseen: no plan changes, but running work may grow
-                for key in self.unplanned:
-                    if self.runs[key].demand.flavor == row.demand.flavor:
-                        self.agenda.run_changed(key)
+                for key in (one for one in self.unplanned if self.runs[one].demand.flavor == row.demand.flavor):
+                    self.agenda.run_changed(key)
             else:
                 self.came_free({row.demand.flavor})
 
@@ -437,8 +438,7 @@ class State:
             self.came_free({row.demand.flavor})
 
     def came_free(self, flavors: Iterable[str]) -> None:
-        """Machines or money of these flavors may have come free, for whoever waits for them or might take more. (Who
-        comes later is looked at on its own account.)"""
+        """Machines or money of these flavors may have come free, for whoever waits for them or might take more."""
         for flavor in flavors:
             if self.queue.waits(flavor):
                 self.agenda.flavors.add(flavor)

@@ -3,13 +3,15 @@
     outcome = step(state, Apply(objects=(run,)), now=now)    # pure, but for ``state``, which now holds the facts
     ledger.append(outcome.facts)                             # the shell's business
 
-Within a step timers that are due fire first, then the event is taken, then whatever can start is started. A refusal
-(an object that may not be applied) is an answer: it comes back as errors, with no facts at all. If the facts cannot be
-committed, the state is ahead of the ledger and must be thrown away: it is rebuilt from what is stored.
+Within a step timers that are due fire first, then the event is taken, then whatever can start is started; but a report
+that comes late tells of what was so before, and is taken before timers fire. A refusal (an object that may not be
+applied) is an answer: it comes back as errors, with no facts at all. If the facts cannot be committed, the state is
+ahead of the ledger and must be thrown away: it is rebuilt from what is stored.
 """
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Literal
 
 from msgspec import Struct
@@ -109,9 +111,14 @@ def step(state: State, event: Event, *, now: Instant, decide: bool = True) -> Ou
     if decide:
         # Who overstays is seen first: a state that was loaded looks at all its money, and is not to find that news.
         state.look_ahead(turn.now)
-        looked = _timers(turn) or looked
+    waited = set(state.queue.flavors())
+    late = isinstance(event, Report) and any(one.since is not None and one.since < turn.now for one in event.pods)
+    if late:
+        _take(turn, event)  # it was so before: no timer is to go off for what is spent no more
+    if decide:
+        looked = _timers(turn, event, waited) or looked
     declined = asked.ask(turn, event.run) if isinstance(event, Resolve) else None
-    refused = _take(turn, event)
+    refused = [] if late else _take(turn, event)
     if not refused:
         _fences(turn, event)
     if decide:
@@ -182,9 +189,12 @@ def _take_more(turn: Turn, put_off: set[str]) -> None:
         elastic.put_down(state, rows, now=turn.now)
 
 
-def _timers(turn: Turn) -> bool:
-    """Fire what is due. True if that makes waiting runs be looked at: what is found then may be worth no fact, but must
-    not be looked for again later."""
+def _timers(turn: Turn, event: Event, waited: Container[str]) -> bool:
+    """Fire what is due. True if that makes runs be looked at which wait already (for a flavor that is ``waited`` for):
+    what is found then may be worth no fact, but must not be looked for again later.
+
+    That a node has been unready for too long is decided only when time has passed and nothing else: by then whoever
+    drives has said what became of it."""
     state = turn.state
     flavors, state.agenda.put_off = state.agenda.put_off, set()
     looked = bool(flavors)  # also if nobody waits: who reads the entries is to know that nothing is put off any more
@@ -194,7 +204,7 @@ def _timers(turn: Turn) -> bool:
         budget, _, envelope = which.partition("/")
         fund = state.books.funds[budget, envelope]
         money.ring(turn, fund)
-        looked = looked or state.queue.waits(fund.flavor)
+        looked = looked or fund.flavor in waited
     money.arm(turn)  # also of what was only recorded so far: notices come first
     for _, what, which in due:
         if what == "fund":
@@ -202,7 +212,10 @@ def _timers(turn: Turn) -> bool:
         if what == "grow":
             state.agenda.timed.add(which)
         elif what == "unready":
-            _unready(turn, which)
+            if isinstance(event, Tick):
+                _unready(turn, which)
+            else:
+                state.agenda.wake(turn.now, "unready", which)
         elif what == "short":
             budget, kind, name = which.split("/", 2)
             state.agenda.short.add((budget, kind, name))

@@ -86,7 +86,7 @@ def _period(since: Instant | None, until: Instant | None, now: Instant) -> tuple
     last = now if until is None else min(until, now)
     if until is not None and until > now:
         say(f"{stamp(until)} is in the future: this is what was used up to {stamp(now)}")
-    first = month(last)[0] if since is None else since
+    first = month(last - 1)[0] if since is None else since  # until the first of a month is the month before
     if first >= last:
         raise Trouble(
             f"the period from {stamp(first)} to {stamp(last)} is empty", next_step="check --since and --until"

@@ -29,7 +29,7 @@ THIS_MACHINE = b"{kind: Fleet, metadata: {name: local}, nodes: local}"
 
 
 def is_created(path: Path, *, anchor: Path | None) -> bool:
-    """Whether a fleet is there. What is left of a creation that was cut short is none yet: it is finished."""
+    """Whether a fleet is there. What is left of a creation that was cut short is none yet, and gets finished."""
     from tenure.embedded.fleet import is_unfinished
 
     return path.exists() and not is_unfinished(path, anchor=anchor)
