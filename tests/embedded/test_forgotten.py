@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
+import sqlite3
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,7 @@ from tenure.embedded.folder import Ended, PodFolder, Waiting, find_open
 from tenure.embedded.process import FORGOTTEN, SUPERVISOR, ProcessExecutor
 from tenure.shell.executor import PodWork
 from tenure.testing import node
-from tests.embedded.drivers import Site, is_running, kill, pids
+from tests.embedded.drivers import TENURE, Site, is_running, kill, pids, until_there
 from tests.embedded.pods import DEADLINE_SECONDS, World, alive, clock, container, manifest, pod, wait_for
 
 FENCE = Taint(key="node.kubernetes.io/out-of-service", value="nodeshutdown", effect="NoExecute")
@@ -197,6 +200,23 @@ def test_folders_that_cannot_be_listed_are_looked_through_again_later(
     assert alive(world.root) == []
 
 
+def test_a_forgotten_pod_that_is_wanted_again_ends_and_is_refused_and_not_reported_as_work_that_failed(
+    world: World,
+) -> None:
+    """A restored ledger starts its runs again, under names that it does not know to be taken."""
+    world.run("p", STUBBORN, grace=0.2)
+    asked = world.work["p"]
+    world.until("p", "Bound")
+    wait_for(world.folder("p").path / "main.log")
+    del world.work["p"]
+    world.executor = ProcessExecutor(world.root)
+    world.step()
+    world.work["p"], world.reports = asked, []
+    assert FORGOTTEN in world.until("p", "Failed").message
+    assert world.phases("p") == ["Failed"]
+    assert alive(world.root) == []
+
+
 # --- whoever gets its GPUs ----------------------------------------------------------------------------------------
 
 
@@ -263,4 +283,31 @@ def test_the_processes_of_a_node_that_is_fenced_end(site: Site, tmp_path: Path, 
     site.until(lambda: not is_running(pid))
     assert site.phase("train") == "Failed"
     assert site.folder("train-a1-0").forbidden() == FORGOTTEN
+    kill(driver)
+
+
+def test_after_an_older_ledger_was_put_back_what_it_never_started_ends_and_its_runs_start_anew(
+    site: Site, tmp_path: Path
+) -> None:
+    trace, over = tmp_path / "pids", tmp_path / "over"
+    site.submit(site.run("train", 8, f"echo $$$$ >> {trace}; {until_there(over)}"))
+    backup = tmp_path / "backup.db"
+    with closing(sqlite3.connect(site.path)) as database:
+        database.execute("VACUUM INTO ?", (str(backup),))
+    driver = site.up()
+    [old] = pids(trace, 1)
+    site.until(lambda: site.phase("train") == "Running")
+    kill(driver)
+    for left in ("-wal", "-shm"):
+        Path(f"{site.path}{left}").unlink(missing_ok=True)
+    shutil.copy(backup, site.path)
+    command = [*TENURE, "ledger", "accept", str(site.path), "--yes", "--who", "operator"]
+    subprocess.run(command, capture_output=True, timeout=DEADLINE_SECONDS, check=True)
+    driver = site.up()
+    [_, new] = pids(trace, 2)
+    assert not is_running(old), "both have the same GPUs"
+    assert is_running(new)
+    over.touch()
+    site.until(lambda: site.phase("train") == "Completed")
+    assert site.state().runs["lab/train"].life.restarts == 0, "that was not the work's fault"
     kill(driver)

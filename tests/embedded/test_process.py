@@ -16,7 +16,7 @@ import pytest
 from tenure.embedded.folder import PodFolder, containers, log_path
 from tenure.embedded.process import LAUNCHES, ProcessExecutor
 from tenure.shell.executor import PodWork
-from tests.embedded.pods import World, alive, clock, container, is_alive, pod, wait_for
+from tests.embedded.pods import World, alive, clock, container, is_alive, manifest, pod, wait_for
 
 
 @pytest.fixture
@@ -372,6 +372,42 @@ def test_the_folder_of_another_pod_of_that_name_is_not_taken_for_this_one(world:
     [report] = world.step()
     assert report.phase == "Failed"
     assert "belongs to another pod of that name (first)" in report.message
+
+
+def test_what_lives_in_the_folder_of_another_pod_of_that_name_ends_before_this_one_is_refused(world: World) -> None:
+    world.run("p", "exec sleep 300")
+    world.work["p"].manifest["metadata"] = {"uid": "first"}
+    world.until("p", "Bound")
+    tree = world.work["p"].manifest | {"metadata": {"uid": "second"}}
+    world.work["p"] = PodWork(pod=pod("p"), known="Placed", since=clock(), manifest=tree)
+    assert "belongs to another pod of that name (first)" in world.until("p", "Failed").message
+    assert alive(world.root) == []
+
+
+def on_gpus(gpus: str) -> PodWork:
+    tree = manifest(container("exec sleep 300", env=[{"name": "CUDA_VISIBLE_DEVICES", "value": gpus}]))
+    return PodWork(pod=pod("p"), known="Placed", since=clock(), manifest=tree | {"metadata": {"uid": "same"}})
+
+
+def test_a_pod_on_other_gpus_than_the_one_that_lives_under_its_name_is_not_taken_for_that(world: World) -> None:
+    """After an older copy of the ledger was put back: the uid is the same, and so may the name be."""
+    world.work["p"] = on_gpus("0")
+    world.until("p", "Bound")
+    world.executor, world.work["p"] = ProcessExecutor(world.root), on_gpus("1")
+    report = world.until("p", "Failed")
+    assert report.message.endswith("belongs to an earlier pod of that name, on GPUs 0")
+    assert world.phases("p") == ["Bound", "Failed"], "the new one never was: it is tried again under another name"
+    assert alive(world.root) == [], "and the old one is not beside whoever has its GPUs"
+    world.executor, world.work["p"] = ProcessExecutor(world.root), on_gpus("1")
+    assert [again.message for again in world.step()] == [report.message]
+
+
+def test_a_pod_on_the_same_gpus_as_the_one_that_lives_under_its_name_is_that_one(world: World) -> None:
+    world.work["p"] = on_gpus("0,1")
+    first = world.until("p", "Bound")
+    world.executor, world.work["p"] = ProcessExecutor(world.root), on_gpus("0,1")
+    assert world.until("p", "Bound") == first
+    assert world.folder("p").forbidden() is None
 
 
 # --- the port ---------------------------------------------------------------------------------------------
