@@ -42,8 +42,8 @@ MUTANTS = (
         kind="boundary",
         bug="A lease ends when its pod is said to have gone, even if that was before it began.",
         file="engine/life.py",
-        old="when = turn.now if end is None else min(turn.now, max(end, began))",
-        new="when = turn.now if end is None else min(turn.now, end)",
+        old="turn.now if end is None else min(turn.now, max(end, began))",
+        new="turn.now if end is None else min(turn.now, end)",
     ),
     Mutant(
         name="stopped-twice",

@@ -212,9 +212,8 @@ MUTANTS = (
         kind="close",
         bug="A pod is reported Gone when it was asked to stop.",
         file="embedded/process.py",
-        old="                signal_supervisor(folder.state())\n                return []\n            case Ended():",
-        new="                signal_supervisor(folder.state())\n"
-        '                return [_report(item, "Gone", at=now)]\n'
-        "            case Ended():",
+        old="            case None:\n                return []\n            case Waiting():",
+        new='            case None:\n                return [_report(item, "Gone", at=now)]\n'
+        "            case Waiting():",
     ),
 )
