@@ -1,6 +1,7 @@
 """What every test shares: hypothesis profiles and an environment without a person's own settings."""
 
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -13,6 +14,10 @@ settings.register_profile("ci", _ALWAYS, max_examples=60, derandomize=True)
 # pytest --hypothesis-profile soak
 settings.register_profile("soak", _ALWAYS, max_examples=5_000)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+# A shell that starts the tests in the background has them, and all that they start, ignore Ctrl-C.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
