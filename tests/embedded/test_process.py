@@ -402,7 +402,7 @@ def test_a_pod_on_other_gpus_than_the_one_that_lives_under_its_name_is_not_taken
     assert [again.message for again in world.step()] == [report.message]
 
 
-def test_a_pod_on_the_same_gpus_as_the_one_that_lives_under_its_name_is_that_one(world: World) -> None:
+def test_who_lives_under_the_name_of_a_pod_on_the_same_gpus_is_that_pod(world: World) -> None:
     world.work["p"] = on_gpus("0,1")
     world.until("p", "Bound")
     alive = world.folder("p").state()
