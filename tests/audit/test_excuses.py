@@ -12,7 +12,7 @@ from tenure.api.budget import Envelope
 from tenure.audit import LATE, check_all
 from tenure.audit.claims import Claim, given_up
 from tenure.draw import Intent, Token
-from tenure.facts import Fact, Froze, PutNode, PutRun, Reserved, Resolved, Slice
+from tenure.facts import Closed, Fact, Froze, Opened, PutNode, PutRun, Reserved, Resolved, Slice
 from tenure.units import format_time
 from tests.audit import drawing
 from tests.audit.builders import SYS, History, budget, envelope, lease, node, pod, run, time
@@ -204,6 +204,33 @@ def test_a_start_that_is_made_as_soon_as_somebody_drives_is_not_delayed_by_who_s
     assert said(history.add(moved), "delayed by work") is blamed
 
 
+# --- who is paid for by others since --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("gpus", "first", "blamed"), [(4, "younger", False), (3, "younger", True), (4, "aged", True)],
+                         ids=["as many", "fewer than were taken", "it was handed over before"])  # fmt: skip
+def test_what_was_handed_over_since_somebody_was_let_in_excuses_so_many_and_no_more(
+    gpus: int, first: str, blamed: bool
+) -> None:
+    """aged holds GPUs of a node, on money that runs out, and younger takes the rest of it; elder was promised what is
+    free then, and is moved because aged goes on. That is younger's fault only if aged had gone on already, or if they
+    would not have been enough."""
+    promise = plan("2h", "a-0:4")
+    one = run("aged", gpus)
+    old = lease(one, f"a-0:0-{gpus - 1}", at=time("0s"))
+    new = replace(old, name=f"{old.name}-again", envelope="east", start=time("1h"), reason="Refund", since=old.start)
+    history = fleet().started(one, [old], [pod(one, f"a-0:0-{gpus - 1}", rank=0)])
+    waiting(promise, history)
+    handed = (Closed(namespace="rai", leases=(old.name,), end=time("1h"), reason="Refund"), Opened(lease=new))
+    if first == "aged":
+        history.at("1h").add(*handed)
+    starts(history, "younger", f"a-0:{gpus}-7")
+    if first == "younger":
+        history.at("1h").add(*handed)
+    history.at("90m").add(again(plan("3h", "a-1:4"), promise))
+    assert said(history, "delayed by work") is blamed
+
+
 # --- who was cut for somebody else ----------------------------------------------------------------------------
 
 
@@ -214,12 +241,14 @@ def test_a_start_that_is_made_as_soon_as_somebody_drives_is_not_delayed_by_who_s
         ("Activation", True, "3h", "2h", False, True),
         ("Activation", True, "2h", "2h", False, False),
         ("Activation", False, None, "2h", True, False),
+        ("Operator", True, None, "2h", False, True),
         ("Shortage", True, "1h", "2h", True, True),
         ("Shortage", False, None, "2h", True, True),
         ("Shortage", True, None, "2h", False, False),
         ("Shortage", True, None, "3h", True, False),
     ],
-    ids=["it was to stay", "it was to stay for longer", "it was to be over", "it was to be cut", "it has yet to leave",
+    ids=["it was to stay", "it was to stay for longer", "it was to be over", "it was to be cut",
+         "an operator asked for it", "it has yet to leave",
          "it has yet to leave, though it was to be cut", "it is gone", "it may leave until the start"],
 )  # fmt: skip
 def test_what_was_cut_for_others_was_not_there_for_a_start(

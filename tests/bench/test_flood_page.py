@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from bench import counted, ranges
-from bench.counters import lines
 from proof.flood.world import World
+from tests.proof.test_flood import counted as small_run
 
 PAGE = (counted.ROOT / "docs" / "develop" / "proof-flood.md").read_text()
 ALLOWED = 0.03
@@ -27,15 +27,7 @@ def figures(behind: str) -> list[int]:
 def test_the_page_tells_what_decisions_beside_a_flood_take(behind: str, flood: int) -> None:
     world = World()
     list(world.flood(flood))
-    starts, ends = [], []
-    for number in range(8):
-        with lines() as started:
-            _, pods = world.submit(number)
-        world.bind(pods)
-        with lines() as ended:
-            world.end(pods)
-        starts.append(started.count)
-        ends.append(ended.count)
+    starts, ends = zip(*(small_run(world, number) for number in range(8)), strict=True)
     assert figures(behind) == pytest.approx([starts[-1], ends[-1], ends[0]], rel=ALLOWED)
 
 

@@ -24,6 +24,10 @@ def notices(fleet: Fleet) -> list[str]:
     return [note.reason for note in fleet.notes("BudgetNotice")]
 
 
+def soon(fleet: Fleet) -> int:
+    return sum(reason in ("ExhaustsSoon", "LendingExhaustsSoon") for reason in notices(fleet))
+
+
 def test_money_that_was_spent_no_more_is_not_said_to_be_spent() -> None:
     """Timers went off before the report was taken in. What was said then was believed for good: when the money did run
     out nobody heard of it, and an edit was due at once."""
@@ -64,11 +68,10 @@ def test_a_burst_does_not_use_up_the_notice_that_hours_run_out(bound: str) -> No
     fleet.start(run("burst", 64, lasts="50m", **owner))  # type: ignore[arg-type]  # owner, sponsors
     fleet.until(at("45m"))
     fleet.succeed("lab/burst")
-    said = len([note for note in fleet.notes("BudgetNotice") if note.reason == "ExhaustsSoon"])
+    assert soon(fleet) == 1
     fleet.start(run("long", 1, **owner))  # type: ignore[arg-type]  # owner, sponsors
     fleet.until(at("12h31m"))
-    soon = [note for note in fleet.notes("BudgetNotice") if note.reason in ("ExhaustsSoon", "LendingExhaustsSoon")]
-    assert len(soon) > max(1, said), "it is said again ahead of the end"
+    assert soon(fleet) == 2, "it is said again ahead of the end"
 
 
 def test_nobody_pays_longer_because_another_account_was_opened_later() -> None:

@@ -62,18 +62,24 @@ def floods() -> list[World]:
     return worlds
 
 
+def counted(world: World, number: int) -> tuple[int, int]:
+    """A small run of others comes and ends early: the lines of Tenure's code that its start executed, and its end."""
+    with lines() as started:
+        _, pods = world.submit(number)
+    world.bind(pods)
+    with lines() as ended:
+        world.end(pods)
+    return started.count, ended.count
+
+
 def test_what_others_decisions_take_does_not_follow_the_backlog(floods: list[World]) -> None:
     """Every line of the engine is counted, whatever it goes through: four times the flood, and the same work."""
     took: dict[str, list[int]] = {"start": [], "end": []}
     for world in floods:
         for number in range(3):  # at the first end everything is looked at that has happened before
-            with lines() as started:
-                _, pods = world.submit(number)
-            world.bind(pods)
-            with lines() as ended:
-                world.end(pods)
-        took["start"].append(started.count)
-        took["end"].append(ended.count)
+            started, ended = counted(world, number)
+        took["start"].append(started)
+        took["end"].append(ended)
     for small, large in took.values():
         assert 100 < large <= 1.05 * small, took
 
@@ -88,13 +94,9 @@ def test_nor_does_it_while_a_start_of_the_flood_waits_for_who_ends_late(floods: 
         waits = [one for one in world.state.reservations.values() if one.plan.start == world.now]
         assert waits, "somebody is promised what comes free just now"
         for number in range(3):
-            with lines() as started:
-                _, pods = world.submit(number)
-            world.bind(pods)
-            with lines() as ended:
-                world.end(pods)
-        took["start"].append(started.count)
-        took["end"].append(ended.count)
+            started, ended = counted(world, number)
+        took["start"].append(started)
+        took["end"].append(ended)
         kept = world.state.reservations[waits[0].run_key]
         assert kept.plan.start == waits[0].plan.start, "it is still waited for"
     for small, large in took.values():
@@ -110,11 +112,8 @@ def test_nor_does_it_when_somebody_waits_for_machines(floods: list[World]) -> No
         world.handle(Apply((make_run("wide", "bob", 512, seconds=3_600),)))
         assert world.state.reservations["bob/wide"].confidence == "projected"
         for number in range(3):
-            _, pods = world.submit(number)
-            world.bind(pods)
-            with lines() as ended:
-                world.end(pods)
-        took.append(ended.count)
+            _, ended = counted(world, number)
+        took.append(ended)
         assert "bob/wide" in world.state.reservations
     assert 100 < took[1] <= 1.05 * took[0], took
 

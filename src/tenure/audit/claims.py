@@ -145,7 +145,7 @@ def given_up(
     for fact, lease in cut:
         stays = claim.firm and (lease.until is None or lease.until > then)
         leaves = claim.start <= at and lease.key in leaving
-        if pot in pots_of(lease) and (stays if fact.trigger == "Activation" else leaves):
+        if pot in pots_of(lease) and (leaves if fact.trigger == "Shortage" else stays):
             total += len(lease.gpus)
     return total
 
