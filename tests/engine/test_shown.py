@@ -13,7 +13,7 @@ from tenure.engine.words import Words
 from tenure.facts import Cut, Fact, Forecast, Froze, Reservation, Resolved, Segment
 from tenure.shell.home import Home, rebuild
 from tenure.shell.store import MemoryStore
-from tenure.testing import START, budget, envelope, nodes, run
+from tenure.testing import START, Fleet, budget, envelope, nodes, run
 from tenure.units import HOUR, MINUTE, SECOND
 from tests.engine.lottery_records import drawn, intent, pool
 from tests.promises import draw_for, froze, moved, put, released, reservation, resolved, slice_at, threatening
@@ -144,6 +144,20 @@ def test_regression_a_resolution_of_very_many_runs_fits_into_an_object() -> None
     assert [item["run"] for item in forecast["remedies"]] == [*(cut.run for cut in drops[:1023]), ""]
     assert len(forecast["cutProbabilities"]) == 1024
     assert list(forecast["cutProbabilities"].values()).count("0.5") == 1000, "the likeliest"
+
+
+def test_regression_two_shortages_of_very_many_runs_fit_into_one_budget() -> None:
+    """The draws of all its envelopes stand in one object, and share its room."""
+    frozen = intent(pool(a=" ".join(f"{number:04}-{'x' * 50}" for number in range(6_000))))
+    fleet = Fleet(budget("a", envelope("one"), envelope("two")))
+    for name in ("one", "two"):
+        record = resolved(frozen, drawn(frozen), count=6_000)
+        fleet.state.fold(msgspec.structs.replace(record, trigger="Shortage", subject=f"Budget/a/{name}"), fleet.now)
+    status = render.budget(fleet.state, fleet.state.budgets["a"], now=fleet.now).status
+    assert len(msgspec.json.encode(status)) < 1 << 20
+    assert [(one.name, one.draw_left_out, one.intent) for one in status.shortages] == [
+        ("one", True, None), ("two", True, None)]  # fmt: skip
+    assert all(0 < len(one.cuts) <= 1024 for one in status.shortages)
 
 
 def test_regression_cuts_of_very_many_leases_are_shown_as_far_as_there_is_room() -> None:

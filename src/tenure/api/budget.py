@@ -142,6 +142,9 @@ class Shortage(Record, frozen=True, kw_only=True):
     ] = ()
     intent: Annotated[dict[str, Any] | None, says("What was frozen before the draw, if there was one.")] = None
     result: Annotated[dict[str, Any] | None, says("What was drawn; `kubectl runs verify` checks both.")] = None
+    draw_left_out: Annotated[
+        bool | None, says("There was a draw, and it is too large for an object: `kubectl runs verify` asks the ledger.")
+    ] = None
 
 
 class Foreseen(Record, frozen=True, kw_only=True):

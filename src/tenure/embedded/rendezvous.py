@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+from tenure.embedded.launch import DEVICES
 from tenure.facts import Pod
 
 ADDRESS = "127.0.0.1"
@@ -45,6 +46,6 @@ def _ours(item: dict[str, Any], ours: dict[str, str]) -> dict[str, Any]:
 
 def _with_gpus(container: dict[str, Any], pod: Pod) -> dict[str, Any]:
     """A container with the pod's GPUs in its env, whatever its template says of them."""
-    ours = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(map(str, pod.gpus))}
+    ours = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", DEVICES: ",".join(map(str, pod.gpus))}
     kept = [item for item in container.get("env") or () if item.get("name") not in ours]
     return {**container, "env": [*kept, *({"name": name, "value": value} for name, value in ours.items())]}

@@ -114,10 +114,10 @@ def _run_errors(state: State, objects: Iterable[Applied], namespaces: dict[str, 
 
 def _node_errors(state: State, objects: Iterable[Applied]) -> list[FieldError]:
     """What kind of machine a node is does not change under the pods that are there."""
-    marked = [item for item in objects if isinstance(item, Node) and _marks(item)]
-    used = {pod.pod.node for pod in state.pods.values()} if marked else set()
-    known = ((node, state.topology.rows.get(node.metadata.name)) for node in marked if node.metadata.name in used)
-    return [error for node, row in known if row is not None for error in _new_marks(node, row.node)]
+    leaving = {pod.pod.node for pod in state.leaving.values()}  # its leases may be closed already
+    known = ((item, state.topology.rows.get(item.metadata.name)) for item in objects if isinstance(item, Node))
+    used = ((node, row) for node, row in known if row is not None and (any(row.leases) or row.name in leaving))
+    return [error for node, row in used for error in _new_marks(node, row.node)]
 
 
 def _new_marks(node: Node, old: Node) -> list[FieldError]:

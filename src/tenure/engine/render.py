@@ -26,7 +26,7 @@ from tenure.engine.books import AnyLimit, Books, Cap, Fund
 from tenure.engine.groups import spare_gpus
 from tenure.engine.names import object_uid
 from tenure.engine.reasons import sentence
-from tenure.engine.shown import Risks
+from tenure.engine.shown import ROOM_BYTES, Risks, drawn, likeliest
 from tenure.engine.shown import reservation as reservation
 from tenure.engine.state import PodRow, RunRow, State
 from tenure.engine.threats import threats
@@ -44,8 +44,6 @@ _PHASES = {
 }
 _POD_PHASES = {"Placed": "Pending", "Bound": "Running", "Succeeded": "Succeeded", "Failed": "Failed", "Gone": "Failed"}
 MASTER_PORT = 29500
-CUTS_SHOWN = 1024
-"""Cuts that a status shows; the ledger has them all."""
 
 
 # --- runs ---------------------------------------------------------------------------------------------------------
@@ -234,24 +232,20 @@ def budget(state: State, item: Budget, *, now: Instant) -> Budget:
 
 
 def _shortages(state: State, limits: Iterable[AnyLimit]) -> Iterator[Shortage]:
-    for name in dict.fromkeys(one.label for one in limits):
-        found = state.resolutions.get(f"Budget/{name}")
-        if found is not None:
-            at, fact = found
-            yield Shortage(
-                name=_shown(name),
-                activation=fact.activation, at=format_time(at), deficit_gpus=fact.deficit,
-                cuts=tuple(msgspec.to_builtins(cut) for cut in fact.cuts[:CUTS_SHOWN]),
-                intent=None if fact.intent is None else msgspec.to_builtins(fact.intent),
-                result=None if fact.result is None else msgspec.to_builtins(fact.result),
-            )  # fmt: skip
+    names = dict.fromkeys(one.label for one in limits)
+    found = {name: state.resolutions[f"Budget/{name}"] for name in names if f"Budget/{name}" in state.resolutions}
+    for name, (at, fact) in found.items():
+        done = drawn(fact, room=ROOM_BYTES // len(found))
+        yield Shortage(
+            name=_shown(name), activation=fact.activation, at=format_time(at), deficit_gpus=fact.deficit,
+            cuts=done.cuts, intent=done.intent, result=done.result, draw_left_out=done.draw_left_out,
+        )  # fmt: skip
 
 
 def _foreseen(state: State, limits: Iterable[AnyLimit], now: Instant) -> Iterator[Foreseen]:
     for one in threats(state, limits, now=now):
-        likely = sorted(one.odds, key=lambda run: (-float(one.odds[run]), run))[:CUTS_SHOWN]
         yield Foreseen(name=_shown(one.label), at=format_time(one.at), short_gpus=one.short,
-                       cut_probabilities={run: one.odds[run] for run in sorted(likely)})  # fmt: skip
+                       cut_probabilities=likeliest(one.odds))  # fmt: skip
 
 
 def _shown(label: str) -> str:

@@ -34,7 +34,7 @@ from tenure.units import SECOND, Instant, format_time
 
 OVER = ("Released", "Canceled")
 SHOWN_MAX = 1024
-"""Cuts, remedies and odds that a status shows, each: as many as of a Budget."""
+"""Cuts, remedies and odds that a status shows, each."""
 ROOM_BYTES = 1 << 19
 """How large all cuts may be together, and a draw too: an API server takes objects of 1.5 MiB, with all their parts."""
 
@@ -73,7 +73,7 @@ def reservation(
             activated_at=_time(fact.activated),
             released_at=_time(fact.released),
             forecast=_forecast(fact),
-            resolution=_resolution(resolution),
+            resolution=None if resolution is None else drawn(resolution),
         ),
     )  # fmt: skip
 
@@ -112,7 +112,7 @@ def _forecast(fact: ReservationFact) -> Forecast:
         scope=said.scope,
         remedies=_remedies(fact),
         confidence=fact.confidence or None,
-        cut_probabilities=_likeliest(said.odds),
+        cut_probabilities=likeliest(said.odds),
     )
 
 
@@ -124,27 +124,26 @@ def _remedies(fact: ReservationFact) -> tuple[Remedy, ...]:
     return tuple(Remedy(kind=cut.kind, run=cut.run, gpus=cut.gpus, text=text) for cut, text in found)
 
 
-def _likeliest(odds: dict[str, str]) -> dict[str, str]:
+def likeliest(odds: dict[str, str]) -> dict[str, str]:
+    """As many odds as a status shows."""
     if len(odds) <= SHOWN_MAX:
         return odds
     likely = sorted(odds, key=lambda run: (-float(odds[run]), run))[:SHOWN_MAX]
     return {run: odds[run] for run in sorted(likely)}
 
 
-def _resolution(fact: Froze | Resolved | None) -> Resolution | None:
-    if fact is None:
-        return None
+def drawn(fact: Froze | Resolved, *, room: int = ROOM_BYTES) -> Resolution:
+    """A draw and its cuts, as far as there is room for each."""
     result, cuts = (None, ()) if isinstance(fact, Froze) else (fact.result, fact.cuts)
-    shown = tuple(to_wire(cut) for cut in _first(cuts))
-    if fact.intent is not None and _size(fact.intent) + _size(result) > ROOM_BYTES:
+    shown = tuple(to_wire(cut) for cut in _first(cuts, room))
+    if fact.intent is not None and _size(fact.intent) + _size(result) > room:
         return Resolution(draw_left_out=True, cuts=shown)
-    intent, drawn = (None if one is None else msgspec.to_builtins(one) for one in (fact.intent, result))
-    return Resolution(intent=intent, result=drawn, cuts=shown)
+    intent, what = (None if one is None else msgspec.to_builtins(one) for one in (fact.intent, result))
+    return Resolution(intent=intent, result=what, cuts=shown)
 
 
-def _first(cuts: tuple[Cut, ...]) -> Iterator[Cut]:
+def _first(cuts: tuple[Cut, ...], room: int) -> Iterator[Cut]:
     """As many cuts as there is room for, each with all its leases."""
-    room = ROOM_BYTES
     for cut in cuts[:SHOWN_MAX]:
         room -= _size(cut)
         if room < 0:
