@@ -151,10 +151,10 @@ def copy(fleet: Path, folder: Path) -> Path:
 
 
 def still(text: str) -> str:
-    """The text with everything taken out that is different each time: instants, ages, amounts of time."""
+    """The text with everything taken out that is different each time: hashes first, which may read like an age."""
     text = re.sub(r"\S*/fleet\.db", "FLEET", text)
+    text = re.sub(r"\b[0-9a-f]{12,64}\b", "HASH", text)
     text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "TIME", text)
     text = re.sub(r"\b\d+(ms|s|m|h|d)(\d+s)?\b", "AGE", text)
     text = re.sub(r"\b\d+\.\d{2,4}\b", "N.NN", text)
-    text = re.sub(r"\b[0-9a-f]{12,64}\b", "HASH", text)
     return re.sub(r" +", " ", text)

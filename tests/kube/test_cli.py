@@ -126,6 +126,11 @@ def home(request: pytest.FixtureRequest) -> Home:
 # --- the same answers -----------------------------------------------------------------------------------------------
 
 
+def test_a_name_that_reads_like_an_age_is_still_a_name() -> None:
+    assert still("wide-1234567d and wide-12d4567d, 2h5m ago") == "wide ID and wide ID, AGE ago"
+    assert still(f"head {'12345678' * 7}1234567d") == "head HASH"
+
+
 def golden(name: str, home: Home, told: support.Done) -> None:
     """Held against what is written down, which is the same for both homes."""
     text = still(f"exit code {int(told.code)}\n{told.out}{told.err}")
