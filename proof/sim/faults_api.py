@@ -24,6 +24,7 @@ STRIKES = {
     "api-slow": READS + WRITES,
     "api-truncated": READS + WRITES,
     "api-forbidden": WRITES,
+    "api-unauthorized": READS + WRITES + WATCHES,
     "api-admission": WRITES,
     "list-stale": LISTS,
     "watch-closed": WATCHES,
@@ -46,6 +47,7 @@ KINDS: dict[str, str] = {
     "api-slow": "an answer takes longer than anybody waits; the request was carried out",
     "api-truncated": "an answer ends in its middle; the request was carried out",
     "api-forbidden": "a write is refused for good, or so it says (403)",
+    "api-unauthorized": "the server does not know who asks: a token that is not taken, for a while (401)",
     "api-admission": "a webhook does not answer in time, and the write is refused (500)",
     "list-stale": "a list shows an older world",
     "watch-closed": "a watch is hung up on",
@@ -65,19 +67,21 @@ KINDS: dict[str, str] = {
     "backup-restored": "its journal is put back to how it is now, lasts later (number even: but not the anchor)",
 }
 DISK = ("disk-full", "sync-fails", "torn-write", "backup-restored")
+LATER = "api-unauthorized"
+"""Drawn last: seeds whose plans people have cited keep everything else that they had before there was this."""
 _LONG = ("watch-delayed", "watch-reordered", "watch-duplicated", "watch-lost-delete")
 
 
 def faults(luck: Random, *, hours: int, mode: Mode, plan: Plan, moment: Callable[[], Micros]) -> list[Event]:
     """Some of everything; in liveness mode one thing stays a little broken for good."""
-    kinds = sorted(KINDS.keys() - DISK)
+    kinds = sorted(KINDS.keys() - DISK - {LATER})
     out = [_fault(luck, kind, moment()) for kind in luck.sample(kinds, luck.randint(4, 10))]
     if mode == "liveness":
         kind = luck.choice(("api-conflict", "api-throttle", "api-error", "api-reset-after", "watch-closed", "api-slow"))
         at = luck.randrange(hours * HOUR // 2)
         out.append(Event(at=at, kind=kind, number=luck.choice((2, 10)), lasts=FOR_GOOD))
     out += [_fault(luck, kind, moment()) for kind in DISK if luck.random() < 0.3]
-    return out
+    return out + [_fault(luck, LATER, moment())] if luck.random() < 0.3 else out
 
 
 def _fault(luck: Random, kind: str, at: Micros) -> Event:

@@ -26,6 +26,7 @@ BEFORE = {
     "api-conflict": Refusal(409, "Conflict", "the object has been modified; please apply your changes to the latest"),
     "api-throttle": Refusal(429, "TooManyRequests", "the server has received too many requests"),
     "api-forbidden": Refusal(403, "Forbidden", "you may not, says a role that somebody is editing"),
+    "api-unauthorized": Refusal(401, "Unauthorized", "Unauthorized"),
     "api-admission": Refusal(500, "InternalError", "failed calling webhook: context deadline exceeded"),
 }
 ERRORS = (
