@@ -81,7 +81,7 @@ def faults(luck: Random, *, hours: int, mode: Mode, plan: Plan, moment: Callable
         at = luck.randrange(hours * HOUR // 2)
         out.append(Event(at=at, kind=kind, number=luck.choice((2, 10)), lasts=FOR_GOOD))
     out += [_fault(luck, kind, moment()) for kind in DISK if luck.random() < 0.3]
-    return out + [_fault(luck, LATER, moment())] if luck.random() < 0.3 else out
+    return [*out, _fault(luck, LATER, moment())] if luck.random() < 0.3 else out
 
 
 def _fault(luck: Random, kind: str, at: Micros) -> Event:
