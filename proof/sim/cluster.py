@@ -90,6 +90,7 @@ class ClusterWorld:
         self.loop.drive(lambda: False, until=until / SECOND)
 
     def do(self, event: Event) -> None:
+        self.tally[f"event/{event.kind}"] += 1
         with self.loop.entered():
             _DO[event.kind](self, event)
 
@@ -190,6 +191,9 @@ class ClusterWorld:
         run = self.server.get(RUNS, f"{LAB}/{event.target}")
         if run is not None and run["spec"].get("malleable"):
             self.patch(RUNS, event.target, {"spec": {"malleable": {"desiredTotalGPUs": event.number}}}, LAB)
+
+    def sponsors(self, event: Event) -> None:
+        self.patch(RUNS, event.target, {"spec": {"funding": {"maxBorrowGPUs": None, **event.object}}}, LAB)
 
     def budget(self, event: Event) -> None:
         name = event.object["metadata"]["name"]
@@ -481,6 +485,7 @@ _DO: dict[str, Callable[[ClusterWorld, Event], None]] = {
     "submit": ClusterWorld.submit,
     "cancel": ClusterWorld.cancel,
     "resize": ClusterWorld.resize,
+    "sponsors": ClusterWorld.sponsors,
     "budget": ClusterWorld.budget,
     "drop-budget": lambda world, event: world.delete(BUDGETS, event.target) and None,
     "policy": lambda world, event: world.set_policy(event.object),

@@ -23,7 +23,7 @@ from proof.sim.reality import Pods, Reality
 from tenure.api.budget import Budget
 from tenure.api.core import Node
 from tenure.api.policy import Policy
-from tenure.api.run import Run
+from tenure.api.run import Funding, Run, RunSpec
 from tenure.api.validate import validate
 from tenure.draw import Intent
 from tenure.embedded.driver import DriverBusy, DriverLock
@@ -315,15 +315,27 @@ class EmbeddedWorld:
         self._ask(lambda desk: desk.cancel([("lab", event.target)]))
 
     def _do_resize(self, event: Event) -> None:
+        def wanted(spec: RunSpec) -> RunSpec:
+            if spec.malleable is None:
+                return spec
+            shape = msgspec.structs.replace(spec.malleable, desired_total_gpus=event.number)
+            return msgspec.structs.replace(spec, malleable=shape)
+
+        self._edit(event.target, wanted)
+
+    def _do_sponsors(self, event: Event) -> None:
+        funding = msgspec.convert(event.object, Funding)
+        self._edit(event.target, lambda spec: msgspec.structs.replace(spec, funding=funding))
+
+    def _edit(self, name: str, wanted: Callable[[RunSpec], RunSpec]) -> None:
         def act(desk: Desk) -> object:
-            row = desk.home.state.runs.get(f"lab/{event.target}")
-            if row is None or row.run.spec.malleable is None:
+            row = desk.home.state.runs.get(f"lab/{name}")
+            if row is None:
                 return []
-            shape = msgspec.structs.replace(row.run.spec.malleable, desired_total_gpus=event.number)
-            wanted = msgspec.structs.replace(row.run, spec=msgspec.structs.replace(row.run.spec, malleable=shape))
-            if validate(wanted, simulated=True):  # by now another run has that name, of other widths: nobody takes it
+            run = msgspec.structs.replace(row.run, spec=wanted(row.run.spec))
+            if run == row.run or validate(run, simulated=True):  # by now another run has that name: nobody takes it
                 return []
-            return desk.apply([wanted])
+            return desk.apply([run])
 
         self._ask(act)
 

@@ -21,6 +21,7 @@ KINDS = {
     "submit": "a Run is submitted (object); lasts: how long its pods really take, if not as declared",
     "cancel": "a run is deleted (target)",
     "resize": "the owner of an elastic run desires number GPUs (target)",
+    "sponsors": "the owner of a run asks others for money, or none any more (target; object: its funding)",
     "budget": "a Budget is created or edited (object)",
     "drop-budget": "a Budget is deleted (target)",
     "policy": "the policy is changed (object)",

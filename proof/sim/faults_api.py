@@ -6,8 +6,10 @@ when it has struck. ``target`` names a process by its place (``0``, ``1``), or n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from random import Random
+
+import msgspec
 
 from proof.sim.events import FOR_GOOD, Event, Mode, Plan
 from tenure.units import HOUR, MINUTE, SECOND, Micros
@@ -81,7 +83,18 @@ def faults(luck: Random, *, hours: int, mode: Mode, plan: Plan, moment: Callable
         at = luck.randrange(hours * HOUR // 2)
         out.append(Event(at=at, kind=kind, number=luck.choice((2, 10)), lasts=FOR_GOOD))
     out += [_fault(luck, kind, moment()) for kind in DISK if luck.random() < 0.3]
-    return [*out, _fault(luck, LATER, moment())] if luck.random() < 0.3 else out
+    out += [_fault(luck, LATER, moment())] if luck.random() < 0.3 else []
+    return list(_aimed(out, plan))
+
+
+def _aimed(faults: list[Event], plan: Plan) -> Iterator[Event]:
+    """A fleet is quiet for hours, and a fault of a minute strikes nobody: two in three that concern writes begin when
+    a run is submitted."""
+    luck = Random(f"aim {plan.home} {plan.mode} {plan.hours} {plan.seed}")
+    busy = [one.at for one in plan.events if one.kind == "submit"]
+    for one in faults:
+        aims = WRITES in STRIKES.get(one.kind, "") and one.lasts != FOR_GOOD and luck.random() < 0.67
+        yield msgspec.structs.replace(one, at=luck.choice(busy)) if aims and busy else one
 
 
 def _fault(luck: Random, kind: str, at: Micros) -> Event:

@@ -14,6 +14,7 @@ import msgspec
 
 from proof.sim import fleets
 from proof.sim.events import FAULTS, FOR_GOOD, KINDS, Event, Mode, Plan
+from proof.sim.wider import widened
 from tenure.units import HOUR, MINUTE, SECOND, Micros
 
 HOME_FAULTS = {"embedded": "proof.sim.faults_store", "cluster": "proof.sim.faults_api"}
@@ -37,8 +38,9 @@ def generate(seed: int, *, home: str, mode: Mode = "safety", hours: int = 48, wi
     calendar = Calendar(luck, hours)
     events = [*_people(luck, calendar, hours), *_pods(luck, calendar), *faults(luck, names, calendar, mode)]
     own = import_module(HOME_FAULTS[home])
+    plan = msgspec.structs.replace(plan, events=tuple(events))
     events += own.faults(luck, hours=hours, mode=mode, plan=plan, moment=calendar.moment)
-    return msgspec.structs.replace(plan, events=tuple(sorted(events, key=lambda event: event.at)))
+    return widened(msgspec.structs.replace(plan, events=tuple(sorted(events, key=lambda event: event.at))))
 
 
 def kinds(home: str) -> set[str]:

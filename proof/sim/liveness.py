@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from tenure.api.budget import Budget, Envelope
+from tenure.api.budget import AggregateCap, Budget, Envelope
 from tenure.engine import Apply, SetPolicy, State, step
 from tenure.units import HOUR, GpuMicros, Instant, parse_time
 
@@ -61,13 +61,19 @@ def _left(budget: Budget, charges: Charges, held: Held) -> Budget:
     """The budget with the hours and the GPUs that are left; what lends by the hour is taken to lend nothing."""
     name = budget.metadata.name
     envelopes = tuple(_rest(name, one, charges, held[name, one.name]) for one in budget.spec.envelopes)
-    caps = tuple(
-        one if one.max_concurrency is None else msgspec.structs.replace(
-            one, max_concurrency=max(1, one.max_concurrency - sum(held[name, each] for each in one.envelopes)))
-        for one in budget.spec.aggregate_caps
-    )  # fmt: skip
+    caps = tuple(_capped(name, one, charges, held) for one in budget.spec.aggregate_caps)
     spec = msgspec.structs.replace(budget.spec, envelopes=envelopes, aggregate_caps=caps)
     return msgspec.structs.replace(budget, spec=spec)
+
+
+def _capped(budget: str, cap: AggregateCap, charges: Charges, held: Held) -> AggregateCap:
+    if cap.max_concurrency is not None:
+        busy = sum(held[budget, each] for each in cap.envelopes)
+        cap = msgspec.structs.replace(cap, max_concurrency=max(1, cap.max_concurrency - busy))
+    if cap.max_gpu_hours is None:
+        return cap
+    used = sum(hours for (name, each, *_), hours in charges.items() if name == budget and each in cap.envelopes)
+    return msgspec.structs.replace(cap, max_gpu_hours=max(0, cap.max_gpu_hours * HOUR - used) // HOUR)
 
 
 def _rest(budget: str, one: Envelope, charges: Charges, held: int) -> Envelope:

@@ -8,6 +8,7 @@ TITLES = {
     "world": "worlds",
     "event": "events",
     "fault": "faults that took effect",
+    "lost": "writes that were applied, and not answered",
     "seen": "seen in the ledgers",
 }
 

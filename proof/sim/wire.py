@@ -33,6 +33,8 @@ ERRORS = (
     Refusal(500, "InternalError", "etcdserver: leader changed"),
     Refusal(503, "ServiceUnavailable", "the server is currently unable to handle the request"),
 )
+LOSING = ("api-reset-after", "api-error-after", "api-truncated", "api-slow", "dies-after")
+"""Faults after which whoever wrote does not know that it was applied."""
 LATENCY = (0.001, 0.004, 0.02)
 _ELECTION = ELECTION_LEASES.path(SYSTEM_NAMESPACE)
 
@@ -108,8 +110,10 @@ class Wire:
             self._count("etcd-compacts")
         if request.method != "GET" and self.process is not None and not request.path.startswith(_ELECTION):
             self.process.wrote()
-        if request.fault in ("api-reset-after", "api-error-after", "api-truncated"):
+        if request.fault in ("api-reset-after", "api-error-after", "api-truncated") and reply.status < 300:
             self._count(request.fault)
+        if request.fault in LOSING and request.method != "GET" and reply.status < 300:
+            self.tally[f"lost/{request.fault}, of {written(request.path, request.method)}"] += 1
         match request.fault:
             case "dies-after":
                 self._die()
@@ -240,6 +244,21 @@ class Wire:
 
     def _count(self, kind: str, really: bool = True) -> None:
         self.tally[f"fault/{kind}"] += really
+
+
+def written(path: str, method: str) -> str:
+    """What kind of thing a request writes.
+
+    >>> written("/api/v1/namespaces/lab/pods", "POST"), written("/api/v1/namespaces/lab/pods/a/status", "PATCH")
+    ('pods', 'pods')
+    """
+    if path.startswith(_ELECTION):
+        return "the election"
+    parts = path.strip("/").split("/")
+    parts = parts[2:] if parts[0] == "api" else parts[3:]
+    if parts[0] == "namespaces" and len(parts) > 2:
+        parts = parts[2:]
+    return parts[0]
 
 
 def _refused(refusal: Refusal, *, retry: bool = False) -> Reply:

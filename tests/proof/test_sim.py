@@ -31,6 +31,7 @@ from proof.sim.limit import Unending, limited
 from proof.sim.loop import VirtualIO, VirtualLoop
 from proof.sim.play import AT_THE_END, Played, play, shrink
 from proof.sim.report import table
+from proof.sim.wider import TOP
 from tenure.facts import Entry
 from tenure.ledger import Code, Ledger, LedgerRefused
 from tenure.units import HOUR, MINUTE
@@ -42,7 +43,8 @@ SEEN = (
     "seen/lease closed: NodeFailure", "seen/lease closed: RandomPreempt", "seen/lease closed: Canceled",
     "seen/lease on borrowed money", "seen/lease Spare", "seen/lease Borrowed", "seen/promise", "seen/draw frozen",
     "seen/cut: Lottery", "seen/cut: DropSpare", "seen/cut: Shrink", "seen/recorded only", "seen/refused: DiskFull",
-    "seen/refused: WriteFailed", "seen/refused: BehindAnchor", "seen/refused: Replaced",
+    "seen/refused: WriteFailed", "seen/refused: BehindAnchor", "seen/refused: Replaced", "seen/run Completed",
+    "seen/lease closed: Swap", "seen/lease closed: Overstay", "seen/lease closed: ReclaimedBySpare",
 )  # fmt: skip
 """What the seeds of CI must have brought about, or they prove nothing."""
 
@@ -63,6 +65,24 @@ def test_the_seeds_of_ci_hold_and_every_fault_has_struck() -> None:
     kinds = {*FAULTS, *import_module(HOME_FAULTS["embedded"]).KINDS}
     assert {kind: total[f"fault/{kind}"] for kind in kinds if not total[f"fault/{kind}"]} == {}, "never struck"
     assert [name for name in SEEN if not total[name]] == [], "never seen"
+
+
+def test_some_plans_are_wider() -> None:
+    """Three generations, two regions of one cluster, caps on hours, windows that promise nothing, other sponsors."""
+    plans = [generate(seed, home="embedded") for seed in range(80)]
+    wide = [plan for plan in plans if any(one["spec"]["owner"] == TOP for one in plan.budgets)]
+    assert 10 < len(wide) < 40
+    envelopes = [one for plan in wide for budget in plan.budgets for one in budget["spec"]["envelopes"]]
+    caps = [one for plan in wide for budget in plan.budgets for one in budget["spec"].get("aggregateCaps", ())]
+    places = [{tuple(one["metadata"]["labels"][key] for key in ("cluster", "region")) for one in plan.nodes}
+              for plan in wide]  # fmt: skip
+    assert all({b["spec"]["owner"]: b["spec"].get("parents") for b in plan.budgets}["org:up"] == [TOP] for plan in wide)
+    assert any(
+        {(cluster, "us-west"), (cluster, "us-east")} <= some for some in places for cluster in ("gpu-a", "gpu-b")
+    )
+    assert any(one.get("maxGPUHours") for one in caps)
+    assert any(one.get("preActivation", {}).get("allowReservations") is False for one in envelopes)
+    assert any(event.kind == "sponsors" for plan in wide for event in plan.events)
 
 
 @pytest.mark.parametrize("file", REGRESSIONS, ids=lambda file: file.stem)

@@ -19,8 +19,9 @@ where a lease ends when it was asked to, at the end it declared, or when its pay
 not past already: who overstays frees nothing, nor does who is still there though nobody may pay for him any more. A
 reservation with a ``conservative`` start counts on cuts: against its claim on a node only leases count that opened
 after it was made. A claim that the entry made after it opened something is not taken from by that; one that it made
-larger then, or moved earlier, is judged by the GPUs and the start that were promised until then: what is planned later
-is found with all that was opened before, and may count on cuts promised to others.
+larger then, or moved, is judged by the GPUs and the start that were promised until then: what is planned later is found
+with all that was opened before, and may count on cuts promised to others. Whether a move to later was right is asked
+below.
 
 **What is moved**: a start that moves later, or a reservation that is Blocked, has a reason in its record; and where,
 but for leases admitted after the claim by those who stand behind it, the old plan would still fit on every node and in
@@ -30,7 +31,7 @@ there nothing more to do: once the start has come, pods that an earlier entry as
 earlier promise that is late lasts that much longer, as soon as it is due and its record says what it waits for, and
 what is held for a run that is being started (Active, since before, its draw over) is held against everybody; a plan
 that counts on cuts counts on none of those who came by an earlier promise since, nor who have not run for long enough
-to be drawn. An edit of the run, or another width, is a cause of its own; so is an earlier promise that begins in the
+to be drawn, as who was there when it was made, and was bound late since. An edit of the run, or another width, is a cause of its own; so is an earlier promise that begins in the
 midst of the old plan, and money that hours or caps withhold, whose window would close before the run is over (however
 late it is, unless it waits a moment for who ends late), or that may not be spent there any more, unless the new plan is
 paid by other money, which would have paid for the old one as well; and a run that was itself cut cuts nobody, and
@@ -273,10 +274,10 @@ class ReservationWatch:
         for claim, found, staying in clashes:
             then = max(claim.start, at)
             blamed = [one for one in new if one.lease.key in staying and ends[one.lease.key] > then]
-            if blamed and found > room:
+            reservation = self._books.reservations[claim.run]
+            if blamed and found > room and (reservation.plan.start or 0) <= claim.start:
                 names = listed(sorted(one.lease.name for one in blamed))
                 message = f"has what it will need of {named(pot)} at {moment(then)} taken by {names} of {run}"
-                reservation = self._books.reservations[claim.run]
                 yield violation(reservation, message, at=at, expected=room, found=found)
                 return
 
@@ -343,6 +344,7 @@ class ReservationWatch:
                 and claim.start_at(self._held_since(one)) < moved
                 and one.fact <= since
                 and (one.fact > self._books.entry or not overdue)
+                and not (not claim.firm and self._entered(one) < claim.planned and self._is_young(one, then, at=at))
             ]
             there = [one for one in held if one not in late]
             needs = self._needs(pot, claim, there, ends, then=then, at=at)

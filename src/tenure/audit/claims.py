@@ -78,9 +78,9 @@ class Claim(NamedTuple):
         return stage.gpus if stage else 0
 
     def as_promised(self, fact: int) -> Claim:
-        """The claim as it was when a fact came, if its start has been moved earlier since."""
+        """The claim as it was when a fact came, if its start has been moved since."""
         before = self.start_at(fact)
-        if self.planned < fact or before <= self.start:
+        if self.planned < fact:
             return self
         until = self.until if self.until == FOREVER else self.until + before - self.start
         return self._replace(start=before, until=until)
