@@ -85,6 +85,10 @@ class Auditor:
         """GPU-microseconds charged to each (budget, envelope, start, end) that was ever charged."""
         return self._books.charges(max(now, self._at))
 
+    def passed_over(self, subject: str, activation: int) -> list[str]:
+        """Who of a draw's order was over, or had begun anew, when it was resolved, and gave nothing up."""
+        return self._cuts.passed_over.get((subject, activation), [])
+
     def recheck(self, entries: Iterable[Entry], *, now: Instant) -> list[Violation]:
         """I10 from scratch: recount the entries that were fed, and compare these books with the count."""
         now = max(now, self._at)
