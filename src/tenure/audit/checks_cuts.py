@@ -274,7 +274,8 @@ class CutWatch:
         left = (key for key in fact.result.order if key not in drawn)
         gone = [key for key in left if not self._is_still_there(key, fact.intent, draw)]
         self.passed_over[fact.subject, fact.activation] = gone
-        order = [key for key in fact.result.order if key not in gone]
+        absent = set(gone)
+        order = [key for key in fact.result.order if key not in absent]
         if list(drawn) != order[: len(drawn)]:
             yield "cuts others than were drawn first", listed(order[: len(drawn)]), listed(drawn)
         for run, leases in sorted(draw.left_out.items()) if draw and drawn else ():
