@@ -22,7 +22,7 @@ from tenure.facts import (
     Removed,
     Seen,
 )
-from tenure.units import MINUTE
+from tenure.units import MINUTE, parse_duration
 from tests.audit.builders import FENCED, SYS, T0, History, budget, lease, node, pod, run, time
 
 JOB = run("job", 8)
@@ -42,6 +42,14 @@ def started(of: Any = JOB, *, on: tuple[str, ...] = ("a-0:0-7",), nodes: tuple[A
 def names(history: History, *, settled: bool = True) -> list[str]:
     found = check_all(history.entries, now=history.now, settled=settled)
     return sorted({item.invariant.split("-")[0] for item in found})
+
+
+def rested(history: History, rest: str) -> list[str]:
+    """What is said of runs that no entry touched for so long."""
+    auditor = Auditor()
+    found = [one for entry in history.entries for one in auditor.feed(entry)]
+    found += auditor.check(history.now, rest=parse_duration(rest))
+    return sorted({one.invariant.split("-")[0] for one in found})
 
 
 # --- I1 -----------------------------------------------------------------------------------------------------
@@ -97,8 +105,34 @@ def test_leases_may_open_an_entry_before_their_pods() -> None:
     history = fleet().start(JOB, [lease(JOB, "a-0:0-7", at=T0)], [])
     assert names(history, settled=False) == []
     assert names(history) == ["I3"]
+    assert rested(history, "2m") == []
+    history.at("119s").add()
+    assert rested(history, "2m") == []
+    history.at("2m").add()
+    assert rested(history, "2m") == ["I3"]
     history.add(Placed(pod=pod(JOB, "a-0:0-7", rank=0)))
     assert names(history) == []
+    assert rested(history.at("1h"), "2m") == []
+
+
+def test_the_last_word_about_a_pod_is_where_its_rest_begins() -> None:
+    history = started().at("1h").add(Seen(namespace="rai", pod="job-a1-0", phase="Gone"))
+    assert rested(history.at("61m"), "2m") == []
+    assert rested(history.at("62m"), "2m") == ["I3"]
+
+
+def test_what_is_over_keeps_no_pod_once_it_is_at_rest() -> None:
+    """Not before: others may record that a run is over in one entry, and that its pods are gone in the next."""
+    history = started().at("1h").add(Seen(namespace="rai", pod="job-a1-0", phase="Succeeded", code=0))
+    name = lease(JOB, "a-0:0-7", at=T0).name
+    history.add(
+        Closed(namespace="rai", leases=(name,), end=history.now, reason="Completed"),
+        history.moved("job", phase="Completed"),
+    )
+    assert rested(history, "2m") == []
+    assert rested(history.at("62m"), "2m") == ["I3"]
+    history.add(Cleared(namespace="rai", pods=("job-a1-0",)))
+    assert rested(history.at("2h"), "2m") == []
 
 
 def test_pods_may_not_come_before_their_leases() -> None:

@@ -8,8 +8,10 @@ from msgspec.structs import replace
 
 from tenure.audit import INVARIANTS
 from tenure.cli.exits import Exit
-from tenure.facts import Opened
+from tenure.facts import Cleared, Opened, Seen, encode_entry
 from tenure.ledger import Ledger
+from tenure.testing.builders import budget, nodes, run
+from tenure.testing.fleet import Fleet
 from tests.cli import support
 from tests.cli.support import call
 
@@ -59,6 +61,25 @@ def test_a_lease_that_nobody_decided_is_found_and_named(used: Path) -> None:
     assert {one["invariant"] for one in told["violations"]} == {
         one["name"] for one in told["invariants"] if one["violations"]
     }
+
+
+def test_a_lease_that_stays_open_without_a_pod_is_found(tmp_path: Path) -> None:
+    """Its run goes on for ever, and is charged; nothing of that is wrong in any single entry."""
+    fleet, path = Fleet(*nodes("n", 2), budget("a")), tmp_path / "fleet.db"
+    fleet.start(run("t", 8, owner="org:a"))
+    [pod] = [one.name for one in fleet.pods("lab/t")]
+    with Ledger.create(path, fleet="test") as ledger:
+        with ledger.write() as tx:
+            for entry in fleet.entries:
+                tx.take(encode_entry(entry))
+        assert call("runs", "audit", fleet=path).code == Exit.OK
+        gone = Seen(namespace="lab", pod=pod, phase="Gone"), Cleared(namespace="lab", pods=(pod,))
+        with ledger.write() as tx:
+            tx.append(at=fleet.now, cause="forged", facts=gone)
+    told = call("runs", "audit", "-o", "json", fleet=path)
+    assert told.code == Exit.FINDINGS
+    assert [one["name"] for one in told.json["invariants"] if one["violations"]] == ["I3-pods-and-leases"]
+    assert {one["expected"] for one in told.json["violations"]} == {"a pod of lab/t"}
 
 
 def test_tables_that_questions_are_answered_from_are_held_against_the_entries(used: Path) -> None:

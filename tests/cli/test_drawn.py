@@ -4,12 +4,17 @@ from pathlib import Path
 
 import pytest
 
+from tenure.api.policy import Policy
+from tenure.engine.lottery import Result, draw
+from tenure.facts import Cut, Fact, Resolved, encode_entry
 from tenure.ledger import Ledger
 from tenure.shell.home import Home
 from tenure.shell.ledger_store import LedgerStore
 from tenure.simulate.player import Player
 from tenure.simulate.scenario import read_scenario
-from tests.cli.support import call, still
+from tenure.testing.builders import at, budget, nodes, run
+from tenure.testing.fleet import Fleet
+from tests.cli.support import Done, call, still
 
 SPEC = '{owner: "org:rai", resources: {gpuType: H100, totalGPUs: 8}}'
 SCENARIO = f"""
@@ -73,3 +78,61 @@ def test_the_promise_was_kept_to_the_second(played: Path) -> None:
     record = call("runs", "forecast-error", "-o", "json", fleet=played).json
     assert record["starts"] == 1
     assert (record["promise"]["conservative"]["maxSeconds"], record["plan"]["conservative"]["maxSeconds"]) == (0, 0)
+
+
+# --- between the freeze and the reveals -----------------------------------------------------------------------------
+
+
+class Waiting:
+    """A fleet of which a draw is frozen, and not revealed yet."""
+
+    def __init__(self) -> None:
+        owners = [budget(name) for name in "abcdw"]
+        self.fleet = Fleet(*nodes("n", 4), *owners, secret="s", policy=Policy(patience="0s"))
+        self.fleet.start(*[run(f"r{name}", 8, owner=f"org:{name}") for name in "abcd"])
+        self.fleet.later("1h")
+        self.fleet.apply(run("w", 16, owner="org:w", lasts="9h"))
+        assert self.fleet.custodian is not None
+        self.custodian, self.fleet.custodian = self.fleet.custodian, None
+        self.fleet.until(at("76m"))
+        [(self.subject, self.froze)] = self.fleet.state.draws.items()
+        found = draw(self.froze.intent, {self.custodian.beacon: self.custodian.answer(self.froze.intent)})
+        assert isinstance(found, Result)
+        self.result = found
+
+    def verify(self, path: Path, *more: Fact) -> Done:
+        """What is said of its ledger, which ends with these facts."""
+        with Ledger.create(path, fleet="test") as ledger, ledger.write() as tx:
+            for entry in self.fleet.entries:
+                tx.take(encode_entry(entry))
+            if more:
+                tx.append(at=self.fleet.now, cause="forged", facts=more)
+        return call("runs", "verify", self.subject, "-o", "json", fleet=path)
+
+
+def test_a_run_that_was_over_before_the_reveals_is_passed_over(tmp_path: Path) -> None:
+    waiting = Waiting()
+    first, second, *_ = waiting.result.order
+    waiting.fleet.succeed(first)
+    waiting.fleet.reveal(waiting.custodian)
+    cut = [one.run for fact in waiting.fleet.facts if isinstance(fact, Resolved) for one in fact.cuts]
+    assert cut == [second]
+    done = waiting.verify(tmp_path / "fleet.db")
+    assert (done.code, done.json["draws"][0]["passedOver"]) == (0, [first])
+    told = call("runs", "verify", waiting.subject, fleet=tmp_path / "fleet.db").out
+    assert f"{first} was drawn and passed over" in told
+
+
+def test_a_run_that_was_there_is_not_passed_over(tmp_path: Path) -> None:
+    waiting = Waiting()
+    first, second, *_ = waiting.result.order
+    leases = tuple(sorted(waiting.fleet.state.runs[second].leases))
+    cut = Cut(kind="Lottery", run=second, owner=waiting.fleet.state.runs[second].run.spec.owner, gpus=8, leases=leases)
+    forged = Resolved(
+        trigger="Activation", subject=waiting.subject, activation=1, deficit=8, intent=waiting.froze.intent,
+        result=waiting.result, cuts=(cut,),
+    )  # fmt: skip
+    done = waiting.verify(tmp_path / "fleet.db", forged)
+    assert done.code == 6
+    assert [(one["code"], one["subject"]) for one in done.json["findings"]] == [("CutNotDrawn", second)]
+    assert first in done.json["findings"][0]["sentence"]

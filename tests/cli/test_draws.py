@@ -3,8 +3,10 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.cli.support import call
-from tests.engine.lottery_records import forge, good_record
+from tests.engine.lottery_records import AUDITOR, OPERATOR, forge, good_record
 
 
 def test_a_right_record_is_right(tmp_path: Path) -> None:
@@ -12,7 +14,8 @@ def test_a_right_record_is_right(tmp_path: Path) -> None:
     record.write_text(json.dumps(good_record()))
     done = call("runs", "verify", str(record))
     assert (done.code, done.out) == (0, "right\n")
-    assert json.loads(call("runs", "verify", str(record), "-o", "json").out) == {"ok": True, "findings": []}
+    told = call("runs", "verify", str(record), "-o", "json").json
+    assert told == {"ok": True, "findings": [], "untied": ["operator", "auditor"]}
 
 
 def test_a_record_with_another_order_is_refused_with_the_reason(tmp_path: Path) -> None:
@@ -31,6 +34,32 @@ def test_a_record_that_was_forged_whole_shows_against_the_ledgers_commit() -> No
     forged = json.dumps(forge(record))
     assert call("runs", "verify", "-", stdin=forged).code == 0
     assert call("runs", "verify", "-", "--commit", commit, stdin=forged).code == 6
+
+
+def test_what_custodians_published_ties_a_record_and_who_is_left_untied_is_said() -> None:
+    record = json.dumps(good_record())
+    operator, auditor = f"operator={OPERATOR[0].hex()}", f"auditor={AUDITOR[0].hex().upper()}"
+    done = call("runs", "verify", "-", "--published", operator, stdin=record)
+    assert (done.code, done.out) == (0, "right, without what auditor published\n")
+    done = call("runs", "verify", "-", "--published", operator, "--published", auditor, "-o", "json", stdin=record)
+    assert (done.code, done.json) == (0, {"ok": True, "findings": [], "untied": []})
+
+
+def test_a_published_value_of_another_chain_or_of_a_beacon_that_is_not_there_is_found() -> None:
+    for given, code in ((f"operator={AUDITOR[0].hex()}", "ForeignChain"), (f"union={'ab' * 32}", "BeaconLeftOut")):
+        done = call("runs", "verify", "-", "--published", given, "-o", "json", stdin=json.dumps(good_record()))
+        assert (done.code, [one["code"] for one in done.json["findings"]]) == (6, [code])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [["operator:" + "ab" * 32], ["ab" * 32], ["operator=abcd"], ["=" + "ab" * 32], [f"operator={'ab' * 32}"] * 2],
+)
+def test_a_published_value_that_cannot_be_read_is_not_passed_over(given: list[str]) -> None:
+    options = [word for one in given for word in ("--published", one)]
+    done = call("runs", "verify", "-", *options, stdin=json.dumps(good_record()))
+    assert (done.code, done.out) == (2, "")
+    assert f"--published {given[0]}: " in done.err
 
 
 def test_a_record_without_a_draw_has_nothing_to_verify_and_says_so() -> None:
@@ -77,11 +106,12 @@ def test_what_has_nothing_of_a_record_is_malformed() -> None:
         assert (done.code, "Malformed" in done.out) == (6, True), record
 
 
-def test_what_is_no_json_is_an_error_and_no_traceback() -> None:
-    done = call("runs", "verify", "-", stdin="{")
-    assert done.code == 2
+@pytest.mark.parametrize("text", [b"{", b"", b"\x7fELF\x02\xff", b"[" * 200_000, b"{}\n---\n{}", b'{"a": 1, "a": 2}'])
+def test_what_is_no_json_is_an_error_and_no_traceback(text: bytes) -> None:
+    done = call("runs", "verify", "-", stdin=text)
+    assert (done.code, done.out) == (2, "")
     assert "not JSON" in done.err
-    assert "Traceback" not in done.err
+    assert "a bug" not in done.err
 
 
 def test_a_custodian_that_is_not_there_is_not_found(tmp_path: Path) -> None:

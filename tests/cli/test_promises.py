@@ -12,7 +12,7 @@ from tenure.facts import Closed, Cut, Fact, Noted, Opened, Published, Removed, R
 from tenure.ledger import Ledger
 from tenure.units import HOUR, MINUTE, SECOND, Instant
 from tests.cli.support import call, run_yaml, still, submit
-from tests.engine.lottery_records import OPERATOR, drawn
+from tests.engine.lottery_records import CHAINS, OPERATOR, drawn
 from tests.ledger.support import lease
 from tests.promises import NAME, draw_for, froze, moved, put, released, reservation, resolved, threatening
 
@@ -416,6 +416,31 @@ def test_a_chain_that_nobody_published_is_found(world: World, promised: Reservat
     done = world.call("verify", f"Reservation/rai/{NAME}")
     assert done.code == 6
     assert "ForeignChain" in done.out
+
+
+def test_a_draw_with_a_chain_of_ones_own_and_without_those_that_were_published_is_found(
+    world: World, promised: Reservation
+) -> None:
+    frozen, _ = draw_for(promised)
+    [beacon] = frozen.beacons
+    own = msgspec.structs.replace(beacon, id="union", previous=CHAINS["union"][beacon.index - 1].hex())
+    forged = msgspec.structs.replace(frozen, beacons=(own,))
+    world.tell(Published(beacon="operator", root=OPERATOR[0].hex()))
+    world.tell(froze(forged))
+    world.tell(resolved(forged, drawn(forged)))
+    done = world.call("verify", f"Reservation/rai/{NAME}", "-o", "json")
+    assert done.code == 6
+    assert [(one["code"], one["subject"]) for one in done.json["findings"]] == [
+        ("BeaconLeftOut", '"operator"'), ("BeaconUnpublished", '"union"'),
+    ]  # fmt: skip
+
+
+def test_a_chain_that_was_published_after_the_freeze_has_no_part_in_the_draw(
+    world: World, promised: Reservation
+) -> None:
+    draw(world, promised)
+    world.tell(Published(beacon="operator", root="ab" * 32), Published(beacon="auditor", root="cd" * 32))
+    assert world.call("verify", f"Reservation/rai/{NAME}").code == 0
 
 
 def test_a_name_without_a_record_is_an_error_that_says_what_to_do(world: World) -> None:

@@ -137,8 +137,11 @@ def test_a_chain_of_ones_own_is_seen_by_whoever_knows_the_published_value() -> N
     assert script_says(good_record(), **PUBLISHED) == []
 
 
-def test_the_script_does_not_pass_over_a_beacon_that_it_was_told_of_and_that_is_not_there() -> None:
-    assert script_says(good_record(), operater=OPERATOR[0].hex()) == ["published"]
+def test_a_beacon_that_was_told_of_and_is_not_there_is_not_passed_over() -> None:
+    told = {"operater": OPERATOR[0].hex()}
+    assert script_says(good_record(), **told) == ["published"]
+    [finding] = check(good_record(), published=told)
+    assert (finding.code, finding.subject, finding.expected) == ("BeaconLeftOut", '"operater"', told["operater"])
 
 
 def test_on_the_command_line_it_says_ok_and_exits_with_0(tmp_path: Path) -> None:

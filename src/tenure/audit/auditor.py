@@ -7,8 +7,8 @@
 
 ``feed`` costs what the entry holds. It settles the time since the last entry, takes the facts one by one,
 and looks at everything the entry touched once it is folded whole: an entry is effective at one instant, so
-what happens between its facts happened nowhere. ``check`` looks at all that is open; ``settled`` adds what
-holds only between decisions.
+what happens between its facts happened nowhere. ``check`` looks at all that is open; ``rest`` adds what holds of runs
+that no entry touched for so long, and ``settled`` what holds only between decisions.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from tenure.audit.checks_limits import LimitWatch, borrowing
 from tenure.audit.checks_opening import handed
 from tenure.audit.checks_reservations import ReservationWatch
 from tenure.audit.checks_runs import all_standing, run_after
-from tenure.audit.checks_slots import slots
+from tenure.audit.checks_slots import all_slots, slots
 from tenure.audit.invariants import IMMUTABLE, SETTLED
 from tenure.audit.limits import Relief
 from tenure.audit.recount import books_agree, recount, sums_agree, totals_agree
 from tenure.audit.report import Value, Violation, moment
 from tenure.audit.taking import Taker, Touched, Watches
 from tenure.facts import GENESIS, Closed, Entry, Fact, decode_entry, entry_hash
-from tenure.units import GpuMicros, Instant
+from tenure.units import FOREVER, GpuMicros, Instant, Micros
 
 
 class Auditor:
@@ -68,12 +68,13 @@ class Auditor:
         self._hash = self._head = None
         return self._feed(entry)
 
-    def check(self, now: Instant, *, settled: bool = False) -> list[Violation]:
+    def check(self, now: Instant, *, settled: bool = False, rest: Micros = FOREVER) -> list[Violation]:
         """Everything that is open, at an instant not before the last entry."""
         now, books = max(now, self._at), self._books
-        found = list(slots(books, books.slots, at=now, settled=settled))
+        rested = now if settled else now - rest
+        found = list(all_slots(books, at=now, rested=rested, settled=settled))
         found += self._limits.standing(now=now)
-        found += all_standing(books, at=now, settled=settled)
+        found += all_standing(books, at=now, rested=rested, settled=settled)
         for key in sorted(books.engaged):
             found += borrowing(key, books.runs[key], at=now)
         found += totals_agree(books, at=now)
@@ -84,6 +85,10 @@ class Auditor:
     def charges(self, now: Instant) -> dict[AccountKey, GpuMicros]:
         """GPU-microseconds charged to each (budget, envelope, start, end) that was ever charged."""
         return self._books.charges(max(now, self._at))
+
+    def passed_over(self, subject: str, activation: int) -> list[str]:
+        """Who of a draw's order was over, or had begun anew, when it was resolved, and gave nothing up."""
+        return self._cuts.passed_over.get((subject, activation), [])
 
     def recheck(self, entries: Iterable[Entry], *, now: Instant) -> list[Violation]:
         """I10 from scratch: recount the entries that were fed, and compare these books with the count."""

@@ -80,6 +80,8 @@ class RunBook:
     borrowed: int = 0
     borrowed_ceiling: int | None = None
     running_since: Instant | None = None
+    touched: Instant = 0
+    """When an entry last told of it, of its leases or of its pods."""
     came: int = 0
     """The number of the entry by which it came to be."""
     entered: int = 0

@@ -111,6 +111,8 @@ class CutWatch:
         self._draws: dict[str, Draw] = {}
         self._frozen: set[tuple[str, int]] = set()
         self._resolved: set[tuple[str, int]] = set()
+        self.passed_over: dict[tuple[str, int], list[str]] = {}
+        """Of each draw, by subject and activation: who of its order was not there any more when it was resolved."""
 
     # --- one fact ---------------------------------------------------------------------------------------------
 
@@ -269,7 +271,11 @@ class CutWatch:
             yield "is drawn for something else", f"{fact.subject}, activation {fact.activation}", found
         for what, expected, found in result_faults(fact.intent, fact.result):
             yield f"has a result that {what}", expected, found
-        order = [key for key in fact.result.order if key in drawn or self._is_still_there(key, fact.intent, draw)]
+        left = (key for key in fact.result.order if key not in drawn)
+        gone = [key for key in left if not self._is_still_there(key, fact.intent, draw)]
+        self.passed_over[fact.subject, fact.activation] = gone
+        absent = set(gone)
+        order = [key for key in fact.result.order if key not in absent]
         if list(drawn) != order[: len(drawn)]:
             yield "cuts others than were drawn first", listed(order[: len(drawn)]), listed(drawn)
         for run, leases in sorted(draw.left_out.items()) if draw and drawn else ():

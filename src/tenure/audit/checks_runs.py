@@ -66,16 +66,20 @@ def run_after(key: str, book: RunBook, turn: Turn, *, policy: Policy, at: Instan
     yield from run_standing(key, book, at=at)
 
 
-def run_standing(key: str, book: RunBook, *, at: Instant, settled: bool = False) -> Iterator[Violation]:
+def run_standing(key: str, book: RunBook, *, at: Instant) -> Iterator[Violation]:
     """At any instant."""
     yield from _violations(key, _standing(book), at=at)
-    if settled:
-        yield from _violations(key, _settled(book), at=at)
 
 
-def all_standing(books: Books, *, at: Instant, settled: bool) -> Iterator[Violation]:
+def all_standing(books: Books, *, at: Instant, rested: Instant, settled: bool) -> Iterator[Violation]:
+    """All that are under way; of those that ``rested`` since then also that nothing of them is left over."""
     for key in sorted(books.engaged):
-        yield from run_standing(key, books.runs[key], at=at, settled=settled)
+        book = books.runs[key]
+        yield from run_standing(key, book, at=at)
+        if book.touched <= rested:
+            yield from _violations(key, _left_over(book), at=at)
+        if settled:
+            yield from _violations(key, _settled(book), at=at)
 
 
 def _violations(key: str, faults: Faults, *, at: Instant) -> Iterator[Violation]:
@@ -168,9 +172,12 @@ def _holds_nothing(book: RunBook, state: str, *, rule: Invariant) -> Faults:
         yield PODS, f"{state} and has pods", "none", listed(live)
 
 
-def _settled(book: RunBook) -> Faults:
+def _left_over(book: RunBook) -> Faults:
     if (book.run is None or book.life.phase in TERMINAL) and book.pods:
         yield PODS, "is over and keeps pods", "none", listed(sorted(book.pods))
+
+
+def _settled(book: RunBook) -> Faults:
     if book.life.phase == "Stopping" and not book.leases and not any(pod.gave_way for pod in book.pods.values()):
         yield PODS, "goes on stopping although it holds nothing", "Completed, Failed or Pending", "Stopping"
 

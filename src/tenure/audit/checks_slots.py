@@ -5,7 +5,8 @@ For one ordinal of one node:
     at most one Active or Spare lease
     at most one Borrowed lease, and only on a Spare
     at most one live pod, and only with an Active or Borrowed lease of the same run, attempt and group
-    on a settled world: an Active or Borrowed lease has a pod there, and no lease stays on a failed node
+    of a run at rest: an Active or Borrowed lease has a pod there
+    on a settled world: no lease stays on a failed node
 
 A pod on a failed node is excused: its leases close when the node is fenced, which may be before anybody saw
 the pod go. So is one that gave way to the owner of the spare it sat on: it was asked to leave, its lease is closed,
@@ -23,7 +24,7 @@ from tenure.facts import Lease, Pod
 from tenure.units import Instant
 
 
-def slots(books: Books, keys: Iterable[SlotKey], *, at: Instant, settled: bool = False) -> Iterator[Violation]:
+def slots(books: Books, keys: Iterable[SlotKey], *, at: Instant) -> Iterator[Violation]:
     """What is wrong with these GPUs now. Free ones are fine."""
     for key in sorted(keys):
         slot = books.slots.get(key)
@@ -31,8 +32,16 @@ def slots(books: Books, keys: Iterable[SlotKey], *, at: Instant, settled: bool =
             continue
         yield from _shared(books, key, slot, at=at)
         yield from _pods(books, key, slot, at=at)
-        if settled:
-            yield from _unused(books, key, slot, at=at)
+
+
+def all_slots(books: Books, *, at: Instant, rested: Instant, settled: bool) -> Iterator[Violation]:
+    """What is wrong with all of them; also that nobody works there, under leases of runs ``rested`` since then."""
+    yield from slots(books, books.slots, at=at)
+    for key, slot in sorted(books.slots.items()):
+        if settled and (slot.holders or slot.borrowers) and books.node_failed(key[0], now=at):
+            held = listed([*slot.holders, *slot.borrowers])
+            yield _violation(CAPACITY, key, "is held on a failed node", at=at, expected="no lease", found=held)
+        yield from _unused(books, key, slot, at=at, rested=rested)
 
 
 def _shared(books: Books, key: SlotKey, slot: Slot, *, at: Instant) -> Iterator[Violation]:
@@ -72,11 +81,10 @@ def _giving_way(books: Books, key: SlotKey, slot: Slot, live: list[str], *, at: 
         yield _violation(PODS, key, message, at=at, expected="a pod that waits", found="Bound")
 
 
-def _unused(books: Books, key: SlotKey, slot: Slot, *, at: Instant) -> Iterator[Violation]:
-    if (slot.holders or slot.borrowers) and books.node_failed(key[0], now=at):
-        held = listed([*slot.holders, *slot.borrowers])
-        yield _violation(CAPACITY, key, "is held on a failed node", at=at, expected="no lease", found=held)
+def _unused(books: Books, key: SlotKey, slot: Slot, *, at: Instant, rested: Instant) -> Iterator[Violation]:
     for lease in _working(books, slot):
+        if books.run(lease.run_key).touched > rested:
+            continue
         if not any(_belong(lease, books.pods[pod].pod) for pod in slot.pods) and not _is_leaving(books, lease):
             message = f"is held by {lease.key}, and no pod of its run is there"
             yield _violation(PODS, key, message, at=at, expected=f"a pod of {lease.run_key}", found=listed(slot.pods))

@@ -55,9 +55,9 @@ PODS = Invariant(
     "have neither.",
     how="After every entry, each ordinal of a live pod is held by a lease of the same run, attempt and "
     "group, and by one pod only. Work that gave way to the owner of a spare is asked to leave, and nobody is "
-    "bound on its GPUs before it has left; terminal and deleted runs hold no lease and no live pod. On a settled world "
-    "every open Active or Borrowed lease has a pod on each of its ordinals, and terminal runs keep no pod "
-    "at all.",
+    "bound on its GPUs before it has left; terminal and deleted runs hold no lease and no live pod. At the end, of "
+    "runs that no entry touched for two minutes, every open Active or Borrowed lease has a pod on each of its "
+    "ordinals, and terminal runs keep no pod at all.",
 )
 GANG = Invariant(
     number=4,

@@ -258,6 +258,7 @@ class Taker:
         if key in self._books.pods:
             pod = self._books.pods[key].pod
             touched.slots.update((pod.node, ordinal) for ordinal in pod.gpus)
+            self._books.run(pod.run_key).touched = touched.at
             self._books.see(key, fact.phase)
         return found
 
@@ -270,6 +271,7 @@ class Taker:
     def _turn(self, run: str, touched: Touched) -> Turn:
         """What this entry did to a run so far, begun with the phase the run was in."""
         if run not in touched.runs:
-            life = self._books.run(run).life
+            book = self._books.run(run)
+            book.touched, life = touched.at, book.life
             touched.runs[run] = Turn(phase_before=life.phase, grown_before=life.grown)
         return touched.runs[run]

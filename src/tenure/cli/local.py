@@ -79,13 +79,18 @@ class LocalFleet(Recorded):
         return found
 
     def misshown(self, progress: Telling) -> Iterator[Misshown]:
-        """The tables that most questions are answered from, against the entries that they are derived from."""
-        for one in self._fleet.ledger.verify(progress).findings:
-            if one.check in ("derived", "schema"):
-                message = "what questions are answered from is not what the entries say"
-                found = one.sentence.rstrip(".")
-                name = f"{TABLE}{one.where}" if one.check == "derived" else one.where
-                yield Misshown(object=name, message=message, expected="what they give", found=found)
+        """The tables that most questions are answered from, and the states that decisions go on from, against the
+        entries that they are derived from."""
+        from tenure.cli.images import untrue
+
+        ledger = self._fleet.ledger
+        tables = (one for one in ledger.verify(progress).findings if one.check in ("derived", "schema"))
+        for one in (*tables, *untrue(ledger, progress)):
+            read = "decided by" if one.check == "snapshots" else "answered from"
+            message = f"what questions are {read} is not what the entries say"
+            found = one.sentence.rstrip(".")
+            name = one.where if one.check == "schema" else f"{TABLE}{one.where}"
+            yield Misshown(object=name, message=message, expected="what they give", found=found)
 
     # -- telling --
 

@@ -67,7 +67,7 @@ _HEX = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 Code = Literal[
     "Malformed", "WrongVersion", "TokensUnsorted", "TokenTwice", "NoBeacon", "BeaconTwice",
-    "CommitMismatch", "NotFrozen", "MissingReveal", "UnknownBeacon", "WrongReveal", "ForeignChain",
+    "CommitMismatch", "NotFrozen", "MissingReveal", "UnknownBeacon", "WrongReveal", "ForeignChain", "BeaconLeftOut",
     "SeedMismatch", "OrderTwice", "OrderStranger", "OrderIncomplete", "OrderMismatch",
 ]  # fmt: skip
 
@@ -84,6 +84,7 @@ _SENTENCES: dict[Code, str] = {
     "UnknownBeacon": "There is a reveal of {subject}, which is no beacon of this draw.",
     "WrongReveal": "The reveal of beacon {subject} hashes to {found}; the chain goes on from {expected}.",
     "ForeignChain": "The reveal of beacon {subject} does not lead back to the c[0] it published, {expected}.",
+    "BeaconLeftOut": "Beacon {subject}, which published {expected}, has no part in this draw.",
     "SeedMismatch": "The seed is {expected}; the result says {found}.",
     "OrderTwice": "The order names {subject} more than once.",
     "OrderStranger": "The order names {subject}, which is not in the pool.",
@@ -180,7 +181,7 @@ def verify(
 
     A record by itself shows that its result follows from its intent. That the intent is the one that was
     frozen, and the reveals are those of the custodians' own chains, only what others hold can show:
-    ``frozen`` is the commit in the ledger, ``published`` the c[0] of each beacon.
+    ``frozen`` is the commit in the ledger, ``published`` the c[0] of beacons that must all have had a part in it.
     """
     malformed = [*_shape_faults("intent", intent, Intent), *_shape_faults("result", result, Result)]
     if malformed:
@@ -284,6 +285,8 @@ def _chain_faults(intent: Intent, reveals: Mapping[str, str], published: Mapping
         root = published.get(beacon.id)
         if root is not None and not _leads_back(reveals[beacon.id], beacon.index, root):
             yield Finding(code="ForeignChain", subject=show(beacon.id), expected=escape(root))
+    for name in sorted(published.keys() - {beacon.id for beacon in intent.beacons}):
+        yield Finding(code="BeaconLeftOut", subject=show(name), expected=escape(published[name]))
 
 
 def _leads_back(reveal: str, index: int, root: str) -> bool:

@@ -225,8 +225,9 @@ class Ledger(Reader):
         self._commit(tx)
 
     def rebuild(self) -> None:
-        """Fill the query tables again from the entries, which are checked on the way."""
+        """Fill the query tables again from the entries, which are checked on the way, and forget the snapshots."""
         with self.write(), self._asking() as db:
+            db.execute("DELETE FROM snapshots")
             derive.rebuild(db, (link.entry for link in chain.walk(db, path=self.path, after=0)))
 
     def stop_clock(self, at: Instant) -> None:

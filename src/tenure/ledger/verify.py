@@ -5,7 +5,8 @@
     chain      every entry is whole and follows from the one before (``tenure.ledger.chain``), none is missing
     derived    the query tables equal what the entries give when they are folded again, row for row
     anchor     the anchor is there, of this fleet, and not ahead of the chain
-    snapshots  each kept snapshot belongs to an entry of the chain and has its own bytes' hash
+    snapshots  each kept snapshot belongs to an entry of the chain and has its own bytes' hash (that it is the state
+               which the entries give, only who can fold them knows: ``tenure.cli.images``)
 
 Findings are values; nothing is repaired and nothing raised, so that one fault does not hide the next. All
 of it is read in one transaction: a ledger that is being written can be verified, as of the moment the
@@ -58,8 +59,8 @@ class Report(Struct, frozen=True, kw_only=True):
 
     @property
     def can_be_filled_again(self) -> bool:
-        """Whether only the query tables are wrong: the entries are whole, and say what belongs there."""
-        return bool(self.findings) and all(one.check == "derived" for one in self.findings)
+        """Whether only what is derived is wrong: the entries are whole, and say what belongs there."""
+        return bool(self.findings) and all(one.check in ("derived", "snapshots") for one in self.findings)
 
 
 def verify(
@@ -197,6 +198,14 @@ def _sqlite(db: sqlite3.Connection) -> Iterator[tuple[str, str]]:
             yield "the file", f"SQLite finds: {' '.join(text.split())}."
     for table, _, parent, _ in db.execute("PRAGMA foreign_key_check"):
         yield str(table), f"A row of {table} names a row of {parent} that is not there."
+
+
+def kept_snapshots(db: sqlite3.Connection) -> Iterator[tuple[int, bytes]]:
+    """The number and the body of every snapshot that somebody might go on from: of this chain, and undamaged."""
+    sql = "SELECT s.seq, s.digest, s.body FROM snapshots s JOIN entries e USING (seq, hash) ORDER BY s.seq"
+    for seq, digest, body in db.execute(sql):
+        if isinstance(body, bytes) and hashlib.sha256(body).hexdigest() == digest:
+            yield seq, body
 
 
 def _snapshots(db: sqlite3.Connection) -> Iterator[tuple[str, str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,12 @@ import click
 
 from tenure.cli.drawn import Drawn, Finding, look_up, undrawn
 from tenure.cli.exits import Exit
+from tenure.cli.manifests import STDIN, read_text
 from tenure.cli.output import Cell, Format, Table, columns, show
 from tenure.cli.session import Session, output, verb
 from tenure.cli.terminal import paint
 from tenure.cli.trouble import Trouble
-from tenure.cli.words import plural, stamp
+from tenure.cli.words import plural, safe, stamp
 from tenure.engine.lottery import check
 from tenure.units import format_time
 
@@ -26,6 +26,7 @@ _NOTHING = {
 """Why a record out of a file has nothing that could be wrong."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]*(/[a-z0-9.-]+(?<!\.json))?")
 """A reservation as `reservations -o name` prints it."""
+_PUBLISHED = re.compile(r"([^=]+)=([0-9a-fA-F]{64})", re.ASCII)
 _STYLES = {"right": "good", "wrong": "bad", "waits for reveals": "wait", "no draw": "dim"}
 
 
@@ -43,20 +44,21 @@ def command(session: Session, output: Format, record: str, commit: str | None, p
     -n), Reservation/NAMESPACE/NAME, Budget/NAME or Budget/NAME/ENVELOPE; a bare NAMESPACE/NAME, as `reservations -o
     name` prints it, is a reservation's. Then it is also checked that this very
     intent was frozen before, that the reveals are of the chains that custodians had published, and that those who
-    were cut are the first of the order. Otherwise RECORD is a file, {"intent", "result"} as JSON, or - for standard
-    input; --commit and --published say what the ledger and the custodians hold.
+    were cut are the first of the order, less runs that were over by then. Otherwise RECORD is a file, {"intent",
+    "result"} as JSON, or - for standard input; --commit and --published say what the ledger and the custodians hold.
 
     Exit code 0 means that every record is right, or holds no draw that could be wrong, 6 that something was found.
     docs/verify_draw.py does the same for a file without Tenure.
 
     JSON: {"ok", "findings": [{"code", "subject", "sentence"}]}; by name also "draws": [{"subject", "activation",
-    "at", "entry", "state"}]; of a file also "state", if there is nothing to verify: "no draw" or "waits for reveals".
+    "at", "entry", "state", "passedOver"}]; of a file also "state", if there is nothing to verify: "no draw" or
+    "waits for reveals", or, if it is right, "untied": the beacons for which no --published was given.
     """
     subject = _subject(session, record)
+    known, told = _published(published), None
     drawn: list[Drawn] = []
     state = ""
     if subject is None:
-        known = dict(one.split("=", 1) for one in published if "=" in one)
         told = _read(record)
         _must_hold_its_draw(told)
         state, findings = undrawn(told) if commit is None else ("", [])
@@ -70,14 +72,15 @@ def command(session: Session, output: Format, record: str, commit: str | None, p
             raise Trouble(problem, next_step="leave them out")
         drawn = _look_up(session, subject)
         findings = [one for draw in drawn for one in draw.findings]
+    untied = None
+    if told is not None and not (state or findings):
+        untied = [one["id"] for one in told["intent"]["beacons"] if one["id"] not in known]
     show(
         output,
-        tables=lambda: _tables(drawn, findings, state),
-        data=lambda: _data(drawn, findings, state, named=subject is not None),
+        tables=lambda: _tables(drawn, findings, state, (known and untied) or []),
+        data=lambda: _data(drawn, findings, state, untied, named=subject is not None),
         names=list,
-        hint=""
-        if findings or subject or state
-        else "give --commit and --published to tie it to the ledger and to the custodians",
+        hint="" if untied is None else _hint(commit, untied),
     )
     if findings:
         raise Trouble(f"{plural(len(findings), 'finding')}: the record is not right", next_step="", exit=Exit.REFUSED)
@@ -102,7 +105,7 @@ def _look_up(session: Session, subject: str) -> list[Drawn]:
     return drawn
 
 
-def _tables(drawn: list[Drawn], findings: list[Finding], state: str) -> list[Table | str]:
+def _tables(drawn: list[Drawn], findings: list[Finding], state: str, untied: list[str]) -> list[Table | str]:
     parts: list[Table | str] = []
     if drawn:
         rows: list[list[Cell]] = [
@@ -111,36 +114,65 @@ def _tables(drawn: list[Drawn], findings: list[Finding], state: str) -> list[Tab
             for one in drawn
         ]  # fmt: skip
         parts.append(Table(columns("SUBJECT", ">ACTIVATION", "AT", ">ENTRY", "RECORD"), rows))
+    parts += [
+        f"{safe(name)} was drawn and passed over: by the reveals it was over, had begun anew, or held nothing there"
+        for one in drawn
+        for name in one.passed_over
+    ]
     if findings:
         told: list[list[Cell]] = [[(one.code, "bad"), one.subject, one.sentence] for one in findings]
         parts.append(Table(columns("CODE", "SUBJECT", "FINDING"), told))
     if state and not findings:
         return [f"{paint(state, _STYLES[state])}: {_NOTHING[state]}"]
-    return parts or [paint("right", "good")]
+    without = f", without what {safe(', '.join(untied))} published" if untied else ""
+    return parts or [f"{paint('right', 'good')}{without}"]
 
 
-def _data(drawn: list[Drawn], findings: list[Finding], state: str, *, named: bool) -> dict[str, Any]:
+def _data(
+    drawn: list[Drawn], findings: list[Finding], state: str, untied: list[str] | None, *, named: bool
+) -> dict[str, Any]:
     data: dict[str, Any] = {"ok": not findings, "findings": [one.record() for one in findings]}
     if state:
         data["state"] = state
+    if untied is not None:
+        data["untied"] = untied
     if named:
         data["draws"] = [
             {"subject": one.row.subject, "activation": one.row.activation, "at": format_time(one.row.at),
-             "entry": one.row.seq, "state": one.state}
+             "entry": one.row.seq, "state": one.state, "passedOver": list(one.passed_over)}
             for one in drawn
         ]  # fmt: skip
     return data
 
 
+def _published(given: tuple[str, ...]) -> dict[str, str]:
+    """What custodians published, by beacon."""
+    known: dict[str, str] = {}
+    for one in given:
+        found = _PUBLISHED.fullmatch(one)
+        if found is None or found[1] in known:
+            problem = f"--published {one}: " + ("not BEACON=HEX" if found is None else "the beacon is given twice")
+            raise Trouble(problem, next_step="give each beacon once, as NAME=HEX, 64 digits, that it published")
+        known[found[1]] = found[2].lower()
+    return known
+
+
+def _hint(commit: str | None, untied: list[str]) -> str:
+    """What would tie a record to more than itself."""
+    steps = ["--commit ties it to the ledger"] if commit is None else []
+    steps += [f"--published ties it to the chain of {safe(', '.join(untied))}"] if untied else []
+    return "; ".join(steps)
+
+
 def _read(name: str) -> Any:
     """A record out of a file."""
-    with click.open_file(name) as file:
-        text = file.read(1 << 20)
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        step = "give a file with one JSON object"
-        raise Trouble(f"this is not JSON: {error}", next_step=step, exit=Exit.INVALID) from error
+    from tenure.api.text import parse
+
+    parsed = parse(read_text(name), source="standard input" if name == STDIN else name)
+    if len(parsed.trees) != 1:
+        problem = parsed.errors[0].sentence() if parsed.errors else f"it holds {len(parsed.trees)} documents"
+        raise Trouble(f"this is not JSON: {problem}", next_step="give a file with one JSON object")
+    return parsed.trees[0]
 
 
 def _must_hold_its_draw(record: Any) -> None:

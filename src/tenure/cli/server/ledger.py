@@ -10,9 +10,11 @@ from typing import Any
 
 import click
 import msgspec
+from msgspec.structs import replace
 
 from tenure.api.meta import to_wire
 from tenure.cli.exits import Exit
+from tenure.cli.images import untrue
 from tenure.cli.output import Cell, Format, Table, columns, escaped, show
 from tenure.cli.server.fleets import fleet_argument
 from tenure.cli.session import output
@@ -37,8 +39,8 @@ def command() -> None:
 @fleet_argument
 @output("table", "json", "yaml")
 def verify(file: Path, output: Format, anchor: Path | None) -> Exit:
-    """Check everything there is to check: the file, the chain of hashes, the query tables, the anchor. Nothing is
-    changed.
+    """Check everything there is to check: the file, the chain of hashes, the query tables, the anchor, and that the
+    states which were saved are those that the entries give. Nothing is changed.
 
     A ledger that is being written can be verified, as of now. Exit code 0 means that it is whole, 6 that something
     was found.
@@ -49,6 +51,8 @@ def verify(file: Path, output: Format, anchor: Path | None) -> Exit:
     with Ledger.examine(file, anchor=anchor) as ledger, Progress("verifying") as progress:
         report = ledger.verify(progress)
         refusal = ledger.refusal
+        if report.ok or report.can_be_filled_again:
+            report = replace(report, findings=(*report.findings, *untrue(ledger, progress)))
     step = refusal.next_step if refusal else mending(report)
     head = report.head
     summary = f"{plural(report.entries, 'entry', 'entries')}, {plural(report.leases, 'lease')}"
@@ -71,16 +75,16 @@ def verify(file: Path, output: Format, anchor: Path | None) -> Exit:
 def mending(report: Report) -> str:
     """How what was found is mended."""
     if report.can_be_filled_again:
-        return f"the entries are whole: fill the query tables again from them: tenure ledger rebuild {report.path}"
+        return f"the entries are whole: fill what is derived again from them: tenure ledger rebuild {report.path}"
     return "keep a copy of all its files, and restore the newest backup"
 
 
 @command.command("rebuild", short_help="Fill the query tables again from the entries.")
 @fleet_argument
 def rebuild(file: Path, anchor: Path | None) -> None:
-    """Fill the query tables again from the entries, which are checked on the way: for a ledger of which `verify` says
-    that its query tables differ, and that its entries are whole. The entries stay as they are. To know later how the
-    tables came to differ, keep a copy of the file first.
+    """Fill the query tables again from the entries, which are checked on the way, and forget the states that were
+    saved: for a ledger of which `verify` says that these differ, and that its entries are whole. The entries stay as
+    they are. To know later how the others came to differ, keep a copy of the file first.
     """
     with Ledger.open(file, anchor=anchor) as ledger:
         ledger.rebuild()
