@@ -1,12 +1,14 @@
 """Runs that are written in a cluster and that nobody has taken in yet: a plan counts them where they stand."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from tenure.cli.objects import ObjectsView
-from tenure.cli.untaken import WholeView, in_turn
+from tenure.cli.untaken import Untaken, WholeView, in_turn
 from tenure.engine import Apply
+from tenure.kube.client import Client
+from tenure.kube.loop import IO
 from tenure.kube.translate import read_object
 from tenure.testing import Fleet, budget, envelope, node
 from tests.kube.worlds import run
@@ -71,3 +73,60 @@ def test_regression_a_run_that_goes_while_it_is_listed_is_listed_whole(kind: str
     assert view.run(line.namespace, line.name).metadata.name == "going"
     assert view.line(line.namespace, line.name) == line
     assert view.line("lab", "another") is None
+
+
+ESCAPE = {"template": {"spec": {"containers": [{"name": "main", "command": ["printf", "\x1b[1m"]}]}}}
+NEWER = {"resources": {"gpuType": "H100-80GB", "totalGPUs": 4, "gpusPerRack": 2}, "newField": 1}
+GARBAGE = {"owner": 7, "resources": {"gpuType": ["x"], "totalGPUs": "many"}}
+ELASTIC = {"malleable": {"minTotalGPUs": 2, "maxTotalGPUs": 8, "stepGPUs": 2}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "owner", "flavor", "gpus"),
+    [
+        (ESCAPE, "org:lab", "H100-80GB", 4),
+        (NEWER, "org:lab", "H100-80GB", 4),
+        ({**NEWER, **ELASTIC}, "org:lab", "H100-80GB", 8),
+        (GARBAGE, "", "", 0),
+    ],
+)
+@pytest.mark.parametrize("kind", ["the ledger", "objects"])
+def test_a_run_that_cannot_be_read_is_shown_as_far_as_it_can(
+    kind: str, spec: Object, owner: str, flavor: str, gpus: int
+) -> None:
+    odd, sound = written("odd", 1, **spec), written("sound", 2)
+    odd["status"] = {"phase": "Pending", "message": "it cannot be read", "newerField": {}, "risk": "a word"}
+    items = {"odd": odd, "sound": sound}
+    assert read_object(odd).errors
+
+    def fetch(namespace: str | None, name: str) -> list[Object]:
+        return [items[name]] if name else [*items.values()]
+
+    fleet = Fleet(node("n0"))
+    view = (
+        WholeView(fleet.state, fetch, now=fleet.now)
+        if kind == "the ledger"
+        else ObjectsView(fetch, now=fleet.now, unreadable=Exception("no ledger"))
+    )
+    line, other = view.lines()
+    assert (line.key, line.owner, line.flavor, line.gpus) == ("lab/odd", owner, flavor, gpus)
+    assert (line.phase, line.message) == ("Pending", "it cannot be read")
+    assert (other.key, other.gpus) == ("lab/sound", 4), "the others are listed as ever"
+    assert view.line("lab", "odd") == line
+    assert view.run("lab", "odd").metadata.uid == "uid-odd"
+
+
+def test_what_is_wrong_with_a_run_that_was_seen_is_told_of_that_run_alone() -> None:
+    class Server:
+        async def get(self, kind: object, name: str, namespace: str) -> Object:
+            return {"odd": written("odd", 1, **ESCAPE), "sound": written("sound", 2)}[name]
+
+    with IO() as io:
+        untaken = Untaken(io, cast("Client", Server()))
+        found = {name: untaken.look((), "lab", name)[0] for name in ("odd", "sound")}
+    view = ObjectsView(lambda _, name: [found[name]], now=0, unreadable=Exception("no ledger"))
+    odd, sound = view.run("lab", "odd"), view.run("lab", "sound")
+    (error,) = untaken.wrong([sound, odd])
+    assert (error.object, error.path) == ("Run/lab/odd", "spec.template.spec.containers[0].command[1]")
+    (mended,) = read_object(run("odd", 4, namespace="lab")).objects
+    assert not untaken.wrong([sound, mended]), "a file that would mend it is another matter"

@@ -24,7 +24,7 @@ from tenure.cli.copied import DRIVE, Copied, opened
 from tenure.cli.exits import Exit
 from tenure.cli.handed import is_leaving, knows, machines, manifest
 from tenure.cli.objects import ObjectsView
-from tenure.cli.port import Made, Misshown, Submitted, Telling, View
+from tenure.cli.port import Made, Misshown, Rehearsal, Submitted, Telling, View
 from tenure.cli.reach import access_to
 from tenure.cli.recorded import Followed, Recorded
 from tenure.cli.refused import field_errors, from_store, trouble
@@ -183,6 +183,10 @@ class ClusterFleet(Recorded):
             step = "look where the cluster's logs are collected; while pods run, logs -f follows them"
             raise Trouble(problem, next_step=step, exit=Exit.NOT_FOUND)
         return found
+
+    def rehearse(self, objects: Sequence[Any] = (), *, only: str = "") -> Rehearsal:
+        wrong = self._untaken.wrong(objects)
+        return Rehearsal(refused=wrong) if wrong else super().rehearse(objects, only=only)
 
     def _asked(self, objects: tuple[Any, ...], only: str) -> Apply | Tick:
         assert self._state is not None, "who rehearses has looked at the ledger first"
