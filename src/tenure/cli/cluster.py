@@ -19,6 +19,7 @@ import msgspec
 
 from tenure.api.defaults import default
 from tenure.api.errors import FieldError
+from tenure.api.patch import difference
 from tenure.api.run import Run
 from tenure.cli.copied import DRIVE, Copied, opened
 from tenure.cli.exits import Exit
@@ -45,7 +46,7 @@ from tenure.kube.reading import Copy
 from tenure.kube.refusals import StoreRefused
 from tenure.kube.resources import ELECTION_LEASES, LEDGER_HEADS, RUNS, SYSTEM_NAMESPACE
 from tenure.kube.watching import Bell
-from tenure.kube.writing import Put, difference, put_all
+from tenure.kube.writing import Put, put_all
 from tenure.ledger import Note
 from tenure.shell.logs import LogFile
 from tenure.units import SECOND, Instant, format_time

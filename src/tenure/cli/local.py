@@ -12,14 +12,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+from msgspec.structs import replace
+
 from tenure.api.errors import FieldError
-from tenure.api.run import Run
+from tenure.api.patch import difference, merge
+from tenure.api.run import Run, RunSpec
 from tenure.cli.port import TABLE, Change, Made, Misshown, Submitted, Telling
-from tenure.cli.recorded import Followed, Recorded
+from tenure.cli.recorded import Followed, Recorded, deleted
 from tenure.embedded.fleet import Fleet
-from tenure.engine import Apply
+from tenure.engine import Apply, State
 from tenure.facts import Froze, PutBudget, PutNamespace, PutNode, PutRun, Resolved
 from tenure.ledger import Note
+from tenure.shell.home import Asked
 from tenure.shell.logs import LogFile
 
 LOOK_EVERY = 0.1
@@ -103,14 +108,14 @@ class LocalFleet(Recorded):
         objects = tuple(objects)
         if refused := _cannot_run(objects):
             return Submitted(refused=refused)
-        return self._submit(objects, dry_run=dry_run)
+        return self._submit(Apply(objects), objects, dry_run=dry_run)
 
-    def _submit(self, objects: tuple[Any, ...], *, dry_run: bool) -> Submitted:
+    def _submit(self, asked: Asked, objects: tuple[Any, ...], *, dry_run: bool) -> Submitted:
         decided = self.driven
         if dry_run:
-            _, outcome = self._fleet.rehearse(Apply(objects), now=self._fleet.now())
+            _, outcome = self._fleet.rehearse(asked, now=self._fleet.now())
         else:
-            outcome = self._fleet.submit(objects, decide=decided)
+            outcome = self._fleet.tell(asked, decide=decided)
         if outcome.refused:
             return Submitted(refused=outcome.refused)
         if not dry_run:
@@ -120,7 +125,8 @@ class LocalFleet(Recorded):
         return Submitted(changes=changes, decided=decided)
 
     def amend(self, before: Run, after: Run, *, dry_run: bool = False) -> Submitted:
-        return self._submit((after,), dry_run=dry_run)
+        change = difference(msgspec.to_builtins(before.spec), msgspec.to_builtins(after.spec))
+        return self._submit(lambda state: Apply((_amended(state, before, change),)), (after,), dry_run=dry_run)
 
     def cancel(self, keys: Sequence[tuple[str, str]], *, dry_run: bool = False) -> None:
         if dry_run:
@@ -171,6 +177,16 @@ def _cannot_run(objects: Iterable[Any]) -> tuple[FieldError, ...]:
 
     runs = [item for item in objects if item.kind == "Run"]
     return tuple(error for run in runs for error in check_template(_full_name(run), run.spec.template))
+
+
+def _amended(state: State, before: Run, change: Any) -> Run:
+    """A run as it is by now, with a change of its spec."""
+    meta = before.metadata
+    row = state.runs.get(f"{meta.namespace}/{meta.name}")
+    if row is None or row.run.metadata.uid != meta.uid:
+        raise deleted(f"{meta.namespace}/{meta.name}")
+    spec = merge(msgspec.to_builtins(row.run.spec), change)
+    return replace(row.run, spec=msgspec.convert(spec, RunSpec))
 
 
 def _full_name(item: Any) -> str:
