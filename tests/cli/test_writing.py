@@ -88,6 +88,30 @@ def test_the_namespace_option_places_what_names_none_and_must_not_disagree(fresh
     assert "metadata.namespace is rai: -n says elsewhere" in done.err
 
 
+@pytest.mark.parametrize("name", ["Bad NS", "a/b", "-x", "x" * 64, "\x1b[31m"])
+def test_a_namespace_that_cannot_be_is_refused_and_nothing_is_written(fresh: Path, name: str) -> None:
+    bare = run_yaml("x", 8, "true", owner="org:ai:rai").replace(', "namespace": "rai"', "")
+    before = head(fresh)
+    for flags, env in ((["-n", name], {}), ([], {"TENURE_NAMESPACE": name})):
+        for words in (["submit", "-f", "-"], ["plan", "-f", "-"], ["list"], ["describe", "x"]):
+            done = call("runs", *words, *flags, fleet=fresh, stdin=bare, **env)
+            assert (done.code, done.out) == (2, "")
+            assert "is not a namespace's name\nnext: write up to 63 of a-z" in done.err
+    assert head(fresh) == before
+    assert call("runs", "budgets", "list", fleet=fresh, TENURE_NAMESPACE=name).code == 0, "that asks for none"
+
+
+def test_a_namespace_that_a_kubeconfig_fills_in_is_checked_too(tmp_path: Path) -> None:
+    context = {"name": "lab", "context": {"cluster": "c", "user": "u", "namespace": "Bad_NS"}}
+    config = {"clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}], "contexts": [context],
+              "users": [{"name": "u", "user": {}}], "current-context": "lab"}  # fmt: skip
+    (tmp_path / "config").write_text(json.dumps(config))
+    bare = run_yaml("x", 8, "true").replace(', "namespace": "rai"', "")
+    done = call("runs", "submit", "-f", "-", stdin=bare, KUBECONFIG=str(tmp_path / "config"))
+    assert (done.code, done.out) == (2, "")
+    assert 'metadata.namespace is "Bad_NS": not a namespace\'s name' in done.err
+
+
 def test_submit_answers_programs_too(fresh: Path) -> None:
     done = call("runs", "submit", "-f", "-", "-o", "json", fleet=fresh, stdin=run_yaml("x", 8, "true"))
     assert done.json == {
