@@ -152,8 +152,6 @@ class ClusterFleet(Recorded):
     def _unknown(self, namespace: str | None, name: str) -> list[Object]:
         """Runs that the ledger lacks, for who may see them."""
         assert self._state is not None
-        if not name and self._elected():
-            return []
         return self._untaken.look(self._state.runs, namespace, name)
 
     def _runs(self, namespace: str | None, name: str) -> list[Object]:

@@ -1,8 +1,7 @@
 """Runs of a cluster that its ledger does not know: nobody has taken them in yet, or the operator could not.
 
-They are objects like others, and whoever may read the ledger must see them too. Names are compared first, which is
-cheap; whole objects are read only of the runs that the ledger lacks. An operator that was elected and is alive takes
-runs in within a moment, so a list then spares the question.
+They are objects like others, and whoever may read the ledger must see them too, however lively the operator is. Names
+are compared first, which is cheap; whole objects are read only of the runs that the ledger lacks.
 """
 
 from __future__ import annotations
