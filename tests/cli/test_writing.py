@@ -7,7 +7,7 @@ import pytest
 from inline_snapshot import snapshot
 
 from tenure.testing.kube import until
-from tests.cli.support import BUDGETS, Done, call, driven, run_yaml, still, submit
+from tests.cli.support import BUDGETS, FLEET, Done, call, driven, run_yaml, still, submit
 
 
 def head(fleet: Path) -> str:
@@ -149,22 +149,48 @@ def test_nothing_to_do_is_wrong_usage(fresh: Path, words: list[str]) -> None:
     assert call("runs", *words, fleet=fresh).code == 2
 
 
-def test_what_no_embedded_fleet_can_run_is_refused_before_it_is_tried_for_ever(fresh: Path) -> None:
-    container = {"name": "main", "image": "trainer:1", "env": [{"name": "KEY", "valueFrom": {"secretKeyRef": {}}}]}
-    text = json.dumps({
-        "kind": "Run", "metadata": {"name": "image", "namespace": "rai"},
-        "spec": {"resources": {"gpuType": "H100", "totalGPUs": 4}, "template": {"spec": {"containers": [container]}}},
-    })  # fmt: skip
-    done = submit(fresh, text)
+CONTAINER = {"name": "main", "image": "trainer:1", "env": [{"name": "KEY", "valueFrom": {"secretKeyRef": {}}}]}
+IMAGE = json.dumps({
+    "kind": "Run", "metadata": {"name": "image", "namespace": "rai"},
+    "spec": {"resources": {"gpuType": "H100", "totalGPUs": 4}, "template": {"spec": {"containers": [CONTAINER]}}},
+})  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("verb", "step"),
+    [
+        ("submit", "mend what is listed above and try again; nothing was changed"),
+        ("plan", "mend what is listed above; submit would refuse it too"),
+    ],
+)
+def test_what_no_embedded_fleet_can_run_is_refused_before_it_is_tried_for_ever(
+    fresh: Path, verb: str, step: str
+) -> None:
+    done = call("runs", verb, "-f", "-", fleet=fresh, stdin=IMAGE)
     assert (done.code, done.out) == (2, "")
     assert done.err == (
         "error: Run/rai/image: spec.template.spec.containers[0].env[0].valueFrom: not supported by embedded fleets: "
         "give a value; mend it, or submit it to a cluster\n"
         "error: Run/rai/image: spec.template.spec.containers[0].command: missing: embedded fleets run commands; images "
         "are not pulled; name the program and its arguments\n"
-        "next: mend what is listed above and try again; nothing was changed\n"
+        f"next: {step}\n"
     )
     assert call("runs", "list", "-A", "-o", "name", fleet=fresh).out == ""
+
+
+def test_machines_that_are_all_simulated_run_anything(tmp_path: Path) -> None:
+    fleet, file = tmp_path / "fleet.db", tmp_path / "fleet.yaml"
+    file.write_text(FLEET.replace("nodes:", "executor: simulated\nnodes:"))
+    assert call("tenure", "init", str(fleet), "--fleet", str(file)).code == 0
+    assert submit(fleet, BUDGETS).code == 0
+    assert call("runs", "plan", "-f", "-", fleet=fleet, stdin=IMAGE).code == 0
+    assert submit(fleet, IMAGE).code == 0
+    real = "kind: Node\nmetadata: {name: real}\nstatus: {allocatable: {nvidia.com/gpu: '8'}}\n"
+    assert submit(fleet, real).code == 0
+    assert (
+        call("runs", "plan", "-f", "-", fleet=fleet, stdin=IMAGE.replace('"name": "image"', '"name": "other"')).code
+        == 2
+    )
 
 
 def test_a_run_that_waits_is_told_when_it_starts_and_what_that_rests_on(fresh: Path) -> None:

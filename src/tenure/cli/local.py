@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from tenure.api.errors import FieldError
 from tenure.api.patch import difference, merge
 from tenure.api.run import Run, RunSpec
-from tenure.cli.port import TABLE, Change, Made, Misshown, Submitted, Telling
+from tenure.cli.port import TABLE, Change, Made, Misshown, Rehearsal, Submitted, Telling
 from tenure.cli.recorded import Followed, Recorded, deleted
 from tenure.embedded.fleet import Fleet
 from tenure.engine import Apply, State
@@ -92,6 +92,23 @@ class LocalFleet(Recorded):
                 name = f"{TABLE}{one.where}" if one.check == "derived" else one.where
                 yield Misshown(object=name, message=message, expected="what they give", found=found)
 
+    def rehearse(self, objects: Sequence[Any] = (), *, only: str = "") -> Rehearsal:
+        refused = self._cannot_run(objects)
+        return Rehearsal(refused=refused) if refused else super().rehearse(objects, only=only)
+
+    def _cannot_run(self, objects: Iterable[Any]) -> tuple[FieldError, ...]:
+        """Runs whose pods no machine of this fleet could ever start: one that is simulated starts anything."""
+        from tenure.embedded.launch import check_template
+        from tenure.embedded.route import is_simulated
+
+        runs = [item for item in objects if item.kind == "Run"]
+        errors = tuple(error for run in runs for error in check_template(_full_name(run), run.spec.template))
+        if not errors:
+            return ()
+        known = {name: row.node for name, row in self._fleet.state().topology.rows.items()}
+        nodes = [*known.values(), *(one for one in objects if one.kind == "Node" and one.metadata.name not in known)]
+        return () if nodes and all(map(is_simulated, nodes)) else errors
+
     # -- telling --
 
     def make_room(self, key: str) -> Made:
@@ -106,7 +123,7 @@ class LocalFleet(Recorded):
 
     def submit(self, objects: Iterable[Any], *, dry_run: bool = False) -> Submitted:
         objects = tuple(objects)
-        if refused := _cannot_run(objects):
+        if refused := self._cannot_run(objects):
             return Submitted(refused=refused)
         return self._submit(Apply(objects), objects, dry_run=dry_run)
 
@@ -169,14 +186,6 @@ def _pods_of(folder: Path, run: str) -> list[tuple[str, int, int]]:
         return []
     found = [(name, match) for name in names if (match := pattern.fullmatch(name))]
     return sorted(((name, int(match[1]), int(match[2])) for name, match in found), key=lambda pod: pod[1:])
-
-
-def _cannot_run(objects: Iterable[Any]) -> tuple[FieldError, ...]:
-    """Runs whose pods no machine of an embedded fleet could ever start."""
-    from tenure.embedded.launch import check_template
-
-    runs = [item for item in objects if item.kind == "Run"]
-    return tuple(error for run in runs for error in check_template(_full_name(run), run.spec.template))
 
 
 def _amended(state: State, before: Run, change: Any) -> Run:
