@@ -449,6 +449,16 @@ def test_a_tenant_lives_without_the_ledger(tenant: Home) -> None:
     until(lambda: not tenant.call("list", "-n", "vis", "-o", "name").out)
 
 
+def test_a_tenant_changes_who_is_asked_to_lend(tenant: Home) -> None:
+    assert tenant.submit(vision("asks", 2, owner="org:ai:vision", funding={"allowBorrow": True})).code == 0
+    told = tenant.call("sponsors", "add", "vis/asks", "org:ai:rai")
+    assert (told.code, told.out) == (0, "Run/vis/asks: org:ai:rai is sponsor 1 of 1\n"), told.err
+    told = tenant.call("sponsors", "remove", "vis/asks", "org:ai:rai")
+    assert told.code == 0, told.err
+    assert tenant.call("cancel", "vis/asks").code == 0
+    until(lambda: not tenant.call("list", "-n", "vis", "-o", "name").out)
+
+
 @pytest.mark.parametrize("name", ["describe", "explain", "leases", "budgets-usage", "who-pays", "plan", "story"])
 def test_a_tenant_is_told_what_the_books_would_take(name: str, tenant: Home) -> None:
     words = {"budgets-usage": ("budgets", "usage"), "leases": ("leases",), "plan": ("plan", "-f", "-")}
