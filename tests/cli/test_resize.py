@@ -82,6 +82,17 @@ def test_what_cannot_be_is_refused_in_the_runs_own_numbers(
     assert desired(fleet) == 12
 
 
+@pytest.mark.parametrize(
+    ("highest", "asked", "step"),
+    [(900_000_000, 7, "6 or 8"), (6, 7, "6"), (900_000_000, 10**12, "899999998 or 900000000")],
+)
+def test_the_nearest_widths_are_told_however_many_there_are(fresh: Path, highest: int, asked: int, step: str) -> None:
+    wide = {"malleable": {"minTotalGPUs": 6, "maxTotalGPUs": highest, "stepGPUs": 2}}
+    assert submit(fresh, run_yaml("x", 6, "sleep 60", **wide)).code == 0
+    done = call("runs", "grow", "rai/x", str(asked), fleet=fresh)
+    assert (done.code, done.err.splitlines()[1]) == (2, f"next: ask for {step}")
+
+
 def test_a_fixed_run_has_one_width(fresh: Path) -> None:
     assert submit(fresh, run_yaml("fixed", 8, "true")).code == 0
     done = call("runs", "shrink", "rai/fixed", "4", fleet=fresh)

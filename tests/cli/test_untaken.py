@@ -5,12 +5,16 @@ from typing import Any, cast
 import pytest
 
 from tenure.cli.objects import ObjectsView
+from tenure.cli.resizing import _fate as fate
+from tenure.cli.runs.list import table
+from tenure.cli.trouble import Trouble
 from tenure.cli.untaken import Untaken, WholeView, in_turn
 from tenure.engine import Apply
 from tenure.kube.client import Client
 from tenure.kube.loop import IO
 from tenure.kube.translate import read_object
 from tenure.testing import Fleet, budget, envelope, node
+from tenure.units import parse_time
 from tests.kube.worlds import run
 
 Object = dict[str, Any]
@@ -130,3 +134,60 @@ def test_what_is_wrong_with_a_run_that_was_seen_is_told_of_that_run_alone() -> N
     assert (error.object, error.path) == ("Run/lab/odd", "spec.template.spec.containers[0].command[1]")
     (mended,) = read_object(run("odd", 4, namespace="lab")).objects
     assert not untaken.wrong([sound, mended]), "a file that would mend it is another matter"
+
+
+# --- what objects tell who may not read the ledger ------------------------------------------------------------------
+
+
+def condition(kind: str, status: str, reason: str, minute: int) -> Object:
+    return {"type": kind, "status": status, "reason": reason, "lastTransitionTime": f"2025-11-01T00:{minute:02d}:00Z"}
+
+
+ADMITTED = condition("Admitted", "True", "Admitted", 1)
+RUNNING = {
+    "phase": "Running",
+    "conditions": [ADMITTED, condition("Scheduled", "True", "Started", 2), condition("Running", "True", "Started", 2)],
+    "leases": ["x-a3-g0-n0-0"],
+}
+COMPLETED = {
+    "phase": "Completed",
+    "conditions": [
+        ADMITTED, condition("Scheduled", "True", "Started", 2), condition("Running", "False", "Completed", 30),
+        condition("Completed", "True", "Completed", 30),
+    ],
+}  # fmt: skip
+AGAIN = {
+    "phase": "Pending",
+    "conditions": [
+        condition("Admitted", "False", "WorkloadFailed", 9), condition("Scheduled", "False", "WorkloadFailed", 9),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("status", "started", "attempt"),
+    [
+        (RUNNING, "2025-11-01T00:02:00Z", 3),
+        (COMPLETED, "2025-11-01T00:02:00Z", None),
+        (AGAIN, None, None),
+        ({**RUNNING, "leases": ["another-a3-g0-n0-0"]}, "2025-11-01T00:02:00Z", None),
+    ],
+)
+def test_a_status_tells_the_start_of_a_run_and_its_attempt_while_it_holds_leases(
+    status: Object, started: str | None, attempt: int | None
+) -> None:
+    item = {**written("x", 1), "status": status}
+    view = ObjectsView(lambda *_: [item], now=0, unreadable=Exception("no ledger"))
+    (line,) = view.lines()
+    assert (line.started, line.attempt) == (None if started is None else parse_time(started), attempt)
+    shown = table([line], view, all_namespaces=False)
+    row = dict(zip((one.name for one in shown.columns), shown.rows[0], strict=True))
+    assert row["ATTEMPT"] == ("-" if attempt is None else str(attempt))
+
+
+def test_who_may_not_read_the_policy_is_told_no_interval_of_growth() -> None:
+    held = {"min": 2, "max": 8, "desired": 8, "allocated": 4, "pending": 4}
+    item = {**written("x", 1, **ELASTIC), "status": {**RUNNING, "width": held}}
+    view = ObjectsView(lambda *_: [item], now=0, unreadable=Trouble("no ledger", next_step="ask for it"))
+    (line,) = view.lines()
+    assert fate(line, view, 8) == "desires 8 GPUs and has 4: step by step, when machines and money allow"

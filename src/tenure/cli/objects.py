@@ -7,6 +7,7 @@ what it would take.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
@@ -45,8 +46,6 @@ class Remembered:
 class ObjectsView:
     """Everything at this instant, as far as Runs tell."""
 
-    policy = Policy()
-
     def __init__(self, fetch: Fetch, *, now: Instant, unreadable: Exception) -> None:
         self._fetch, self._unreadable = Remembered(fetch), unreadable
         self.now = now
@@ -68,6 +67,10 @@ class ObjectsView:
         return []
 
     # -- what takes the books --
+
+    @property
+    def policy(self) -> Policy:
+        self._not_readable()
 
     def _not_readable(self, *_: Any) -> NoReturn:
         raise self._unreadable
@@ -151,14 +154,23 @@ def line_of(run: Run, *, taken: bool = True) -> RunLine:
     last = max(status.conditions, key=lambda one: (one.status == "True", one.last_transition_time), default=None)
     admitted = marks.get("Admitted")
     told = marks["Blocked"] if blocked else admitted if waits and admitted is not None else last
-    started = marks["Running"].last_transition_time if "Running" in marks and not waits else None
+    began = marks.get("Scheduled")  # its pods were bound; whether they still run is another condition
+    started = began.last_transition_time if began is not None and began.status == "True" and not waits else None
     return RunLine(
         namespace=meta.namespace, name=meta.name, owner=spec.owner, flavor=spec.resources.gpu_type, phase=status.phase,
         blocked=blocked, gpus=asked, need=asked, held=held,
         created=parse_time(meta.creation_timestamp) if meta.creation_timestamp else None,
         started=parse_time(started) if started else None, retry_at=None,
         planned=parse_time(status.earliest_start) if status.earliest_start else None,
-        promise="Pending" if status.pending_reservation else "", attempt=0, restarts=status.restarts,
-        stopping=meta.deletion_timestamp is not None, requeued=False, reason=told.reason if told else "",
-        message=status.message, taken=taken,
+        promise="Pending" if status.pending_reservation else "", attempt=_attempt(run, taken=taken),
+        restarts=status.restarts, stopping=meta.deletion_timestamp is not None, requeued=False,
+        reason=told.reason if told else "", message=status.message, taken=taken,
     )  # fmt: skip
+
+
+def _attempt(run: Run, *, taken: bool) -> int | None:
+    """The attempt that its open leases are named after (``bind``)."""
+    if not taken:
+        return 0
+    name = re.compile(rf"{re.escape(run.metadata.name)}-a(\d+)-g\d", re.ASCII)
+    return next((int(found[1]) for lease in run.status.leases if (found := name.match(lease))), None)
