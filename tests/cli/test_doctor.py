@@ -1,11 +1,13 @@
 """`doctor` of an embedded fleet: what is broken is found, named, and mended as it says."""
 
+import json
 import sqlite3
 from collections import namedtuple
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tenure.cli.doctor import local, world
 from tenure.cli.doctor.report import Check, ok, problem
@@ -45,6 +47,25 @@ def test_nobody_drives_it(fresh: Path) -> None:
         f"driver      problem  nobody drives this fleet: 1 run waiting, 0 leases open. Fix: tenure up {fresh}"
         in done.out
     )
+
+
+def test_a_quarantined_machine_is_mended_as_it_says(fresh: Path) -> None:
+    node = {"kind": "Node", "metadata": {"name": "new", "labels": {"region": "west", "cluster": "lab"}},
+            "status": {"allocatable": {"nvidia.com/gpu": "8"}}}  # fmt: skip
+    assert support.submit(fresh, json.dumps(node)).code == 0
+    for label, value in (("fabric.domain", "A"), ("gpu.flavor", "H100")):
+        found = told(fresh, Exit.FINDINGS)["machines"]
+        assert found["fix"] == (
+            f"take kind, metadata, spec and status of new out of `kubectl runs nodes -o yaml`, write `{label}` into "
+            "its labels, and: kubectl runs submit -f NODE.yaml"
+        )
+        shown = yaml.safe_load(call("runs", "nodes", "-o", "yaml", fleet=fresh).out)
+        (mine,) = [one for one in shown["items"] if one["metadata"]["name"] == "new"]
+        taken = {key: mine[key] for key in ("kind", "metadata", "spec", "status")}
+        taken["metadata"]["labels"][label] = value
+        done = support.submit(fresh, yaml.safe_dump(taken))
+        assert done.code == 0, done.err
+    assert told(fresh)["machines"]["result"] == "ok"
 
 
 def test_a_driver_that_acts_no_more(past: Path, monkeypatch: pytest.MonkeyPatch) -> None:

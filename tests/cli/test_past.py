@@ -1,7 +1,9 @@
 """Questions about the past: who held what, who paid, what the limits were; also of runs that are gone."""
 
+import re
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,7 @@ from tenure.facts import Lease
 from tenure.ledger.queries import LeaseRow
 from tenure.testing import START, budget, namespace, nodes, run
 from tenure.units import HOUR
-from tests.cli.support import BUDGETS, call, copy, submit
+from tests.cli.support import BUDGETS, call, copy, run_yaml, submit, until_idle
 
 
 def leases(fleet: Path, *words: str) -> list[dict[str, object]]:
@@ -107,8 +109,6 @@ def test_a_deleted_run_still_has_its_payers_its_reasons_and_its_logs(past: Path,
 
 
 def test_two_runs_of_one_name_are_told_apart(used: Path) -> None:
-    from tests.cli.support import run_yaml, until_idle
-
     assert call("runs", "cancel", "rai/d-later", fleet=used).code == 0
     assert submit(used, run_yaml("d-later", 2, "true")).code == 0
     until_idle(used)
@@ -117,6 +117,75 @@ def test_two_runs_of_one_name_are_told_apart(used: Path) -> None:
     assert len({life["uid"] for life in lives}) == 2
     events = call("runs", "describe", "rai/d-later", "-o", "json", fleet=used).json["events"]
     assert [event["kind"] for event in events] == ["Admitted", "Started", "Completed"]
+
+
+def test_a_run_does_not_answer_for_an_earlier_one_of_its_name(used: Path) -> None:
+    def explain(*words: str) -> Any:
+        return call("runs", "explain", "rai/a-train", *words, "-o", "json", fleet=used).json
+
+    assert [one["verdict"]["outcome"] for one in explain("--history")["decisions"]] == ["start"]
+    assert call("runs", "cancel", "rai/a-train", fleet=used).code == 0
+    assert explain()["outcome"] == "deleted", "until there is another, it is the one that is meant"
+    assert submit(used, run_yaml("a-train", 64, "true")).code == 0
+    assert explain("--history") == {"run": "rai/a-train", "decisions": []}
+    told = explain("--recorded")
+    assert (told["outcome"], told["recorded"]) == ("never", False), "nothing is recorded of it yet"
+    until_idle(used)
+    told = explain("--recorded")
+    assert (told["outcome"], told["recorded"]) == ("never", True)
+    assert [one["verdict"]["outcome"] for one in explain("--history")["decisions"]] == ["never"]
+    assert call("runs", "cancel", "rai/a-train", fleet=used).code == 0
+    told = explain()
+    assert (told["outcome"], told["verdict"]["outcome"]) == ("deleted", "never")
+
+
+GROWN = """
+kind: Scenario
+metadata: {name: grown}
+start: "2025-11-01T00:00:00Z"
+policy: {growInterval: 30m, budgetGrace: 1h}
+nodes: [{name: "a-{i}", count: 4, gpus: 8, labels: {region: west, cluster: lab, fabric.domain: A, gpu.flavor: H100}}]
+objects:
+- kind: Budget
+  metadata: {name: rai}
+  spec: {owner: org:ai, envelopes: [{name: west, flavor: H100, selector: {region: west}, concurrency: 64}]}
+- kind: Run
+  metadata: {name: elastic, namespace: rai}
+  spec:
+    owner: org:ai
+    resources: {gpuType: H100, totalGPUs: 8}
+    malleable: {minTotalGPUs: 8, maxTotalGPUs: 32, stepGPUs: 8}
+    runtime: {expectedDuration: 3h}
+timeline:
+- {at: 100m, delete: {kind: Budget, name: rai}}
+until: 2h
+"""
+
+
+@pytest.fixture
+def grown(tmp_path: Path) -> Path:
+    """A run that grew every half an hour, and whose Budget was deleted twenty minutes ago."""
+    (tmp_path / "grown.yaml").write_text(GROWN)
+    ledger = tmp_path / "fleet.db"
+    assert call("tenure", "scenario", str(tmp_path / "grown.yaml"), "--keep", str(ledger)).code == 0
+    return ledger
+
+
+def test_a_run_that_grew_is_expected_to_end_as_it_declared_at_its_start(grown: Path) -> None:
+    assert len(leases(grown, "--open")) > 1
+    shown = call("runs", "describe", "rai/elastic", fleet=grown).out
+    assert re.search(r"^Expected: +3h, until 2025-11-01T03:00:00Z ", shown, re.MULTILINE), shown
+
+
+def test_a_budget_that_was_deleted_shows_as_long_as_it_pays(grown: Path) -> None:
+    (told,) = call("runs", "budgets", "usage", "-o", "json", fleet=grown).json["envelopes"]
+    assert (told["budget"], told["name"], told["owner"]) == ("rai", "west", "org:ai")
+    assert (told["used"], told["concurrencyLimit"], told["gpuHoursLimit"]) == (32, 0, 0)
+    assert call("runs", "budgets", "usage", "rai", fleet=grown).code == 0
+    assert call("runs", "budgets", "list", fleet=grown).out.splitlines()[1].split()[:2] == ["rai", "org:ai"]
+    assert call("runs", "budgets", "list", "-o", "json", fleet=grown).json["items"] == [], "nothing to hand in again"
+    before = call("runs", "budgets", "usage", "--at", "2025-11-01T01:00:00Z", "-o", "json", fleet=grown).json
+    assert before["envelopes"][0]["concurrencyLimit"] == 64
 
 
 def test_who_paid_at_an_instant(funded: Path) -> None:

@@ -4,7 +4,12 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
+from msgspec.structs import replace
 
+from tenure.api.run import Run
+from tenure.cli.exits import Exit
+from tenure.cli.local import LocalFleet
+from tenure.cli.trouble import Trouble
 from tests.cli.support import Done, call, driven, finish, run_yaml, spawn, submit
 
 ELASTIC = {"malleable": {"minTotalGPUs": 4, "maxTotalGPUs": 12, "stepGPUs": 4}}
@@ -77,6 +82,17 @@ def test_what_cannot_be_is_refused_in_the_runs_own_numbers(
     assert desired(fleet) == 12
 
 
+@pytest.mark.parametrize(
+    ("highest", "asked", "step"),
+    [(900_000_000, 7, "6 or 8"), (6, 7, "6"), (900_000_000, 10**12, "899999998 or 900000000")],
+)
+def test_the_nearest_widths_are_told_however_many_there_are(fresh: Path, highest: int, asked: int, step: str) -> None:
+    wide = {"malleable": {"minTotalGPUs": 6, "maxTotalGPUs": highest, "stepGPUs": 2}}
+    assert submit(fresh, run_yaml("x", 6, "sleep 60", **wide)).code == 0
+    done = call("runs", "grow", "rai/x", str(asked), fleet=fresh)
+    assert (done.code, done.err.splitlines()[1]) == (2, f"next: ask for {step}")
+
+
 def test_a_fixed_run_has_one_width(fresh: Path) -> None:
     assert submit(fresh, run_yaml("fixed", 8, "true")).code == 0
     done = call("runs", "shrink", "rai/fixed", "4", fleet=fresh)
@@ -109,3 +125,40 @@ def _read_until(lines: IO[str], word: str) -> None:
         if word in line:
             return
     raise AssertionError(f"never said {word}")
+
+
+# --- others write meanwhile -----------------------------------------------------------------------------------------
+
+
+def narrower(run: Run) -> Run:
+    assert run.spec.malleable is not None
+    return replace(run, spec=replace(run.spec, malleable=replace(run.spec.malleable, desired_total_gpus=8)))
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_what_others_changed_since_it_was_read_stays(fresh: Path, dry_run: bool) -> None:
+    assert submit(fresh, run_yaml("x", 12, "sleep 60", **ELASTIC, funding={"allowBorrow": True})).code == 0
+    with LocalFleet.open(fresh, write=True, anchor=None) as fleet:
+        before = fleet.view().run("rai", "x")
+        assert call("runs", "sponsors", "add", "rai/x", "org:ai:vision", fleet=fresh).code == 0
+        done = fleet.amend(before, narrower(before), dry_run=dry_run)
+    assert done.changes == (("Run/rai/x", "changed"),)
+    found = spec(fresh)
+    assert found["funding"]["sponsors"] == ["org:ai:vision"]
+    assert found["malleable"]["desiredTotalGPUs"] == (12 if dry_run else 8)
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize("again", [False, True])
+def test_a_run_that_was_cancelled_since_it_was_read_does_not_come_back(fresh: Path, again: bool, dry_run: bool) -> None:
+    fleet = waiting(fresh)
+    with LocalFleet.open(fleet, write=True, anchor=None) as hold:
+        before = hold.view().run("rai", "x")
+        assert call("runs", "cancel", "rai/x", fleet=fleet).code == 0
+        if again:
+            waiting(fleet)
+        head = call("tenure", "ledger", "export", str(fleet)).out
+        with pytest.raises(Trouble, match="Run/rai/x was deleted while it was looked at") as told:
+            hold.amend(before, narrower(before), dry_run=dry_run)
+    assert told.value.exit is Exit.NOT_FOUND
+    assert call("tenure", "ledger", "export", str(fleet)).out == head

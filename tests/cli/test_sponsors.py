@@ -70,6 +70,52 @@ Run/rai/c-eval of org:ai:rai is Completed: nobody is asked any more
 """)
 
 
+FAMILY_ONCE = """
+kind: Scenario
+metadata: {name: family-once}
+start: "2025-11-01T00:00:00Z"
+policy: {growInterval: 30m}
+nodes: [{name: "a-{i}", count: 4, gpus: 8, labels: {region: west, cluster: lab, fabric.domain: A, gpu.flavor: H100}}]
+objects:
+- kind: Budget
+  metadata: {name: one}
+  spec:
+    owner: org:ai:one
+    parents: [org:ai]
+    envelopes: [{name: west, flavor: H100, selector: {region: west}, concurrency: 1}]
+- kind: Budget
+  metadata: {name: two}
+  spec:
+    owner: org:ai:two
+    parents: [org:ai]
+    envelopes:
+    - {name: west, flavor: H100, selector: {region: west}, concurrency: 64, lending: {allow: true, to: ["*"]}}
+- kind: Run
+  metadata: {name: x, namespace: rai}
+  spec:
+    owner: org:ai:one
+    funding: {allowBorrow: true, sponsors: ["org:ai:two"]}
+    resources: {gpuType: H100, totalGPUs: 8}
+    malleable: {minTotalGPUs: 8, maxTotalGPUs: 16, stepGPUs: 8, desiredTotalGPUs: 8}
+timeline:
+- {at: 1h, patch: {kind: Budget, name: two, merge: {spec: {parents: ["org:bio"]}}}}
+- {at: 2h, patch: {kind: Run, name: x, namespace: rai, merge: {spec: {malleable: {desiredTotalGPUs: 16}}}}}
+until: 4h
+"""
+
+
+def test_what_an_envelope_paid_as_family_and_as_a_sponsor_is_added_up(tmp_path: Path) -> None:
+    (tmp_path / "family.yaml").write_text(FAMILY_ONCE)
+    fleet = tmp_path / "fleet.db"
+    assert call("tenure", "scenario", str(tmp_path / "family.yaml"), "--keep", str(fleet)).code == 0
+    (life,) = call("runs", "who-pays", "rai/x", "-o", "json", fleet=fleet).json["incarnations"]
+    paid = {one["class"]: (one["gpus"], one["gpuMicroseconds"]) for one in life["payers"] if one["budget"] == "two"}
+    assert set(paid) == {"shared", "borrowed"}
+    (two,) = sponsors(fleet, "list", "rai/x", "-o", "json").json["sponsors"]
+    assert (two["budget"], two["gpus"], two["gpuMicroseconds"]) == ("two", *map(sum, zip(*paid.values(), strict=True)))
+    assert f" two/west yes 49 {two['gpus']} " in still(sponsors(fleet, "list", "rai/x").out)
+
+
 def test_a_run_without_sponsors_says_that_nobody_is_asked(fresh: Path) -> None:
     assert submit(fresh, run_yaml("x", 2, "true", funding={"allowBorrow": True})).code == 0
     told = sponsors(fresh, "list", "rai/x").out

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tenure.cli import terminal
 from tests.cli.support import BIN, SECONDS, Done, call, copy, finish, run_yaml, spawn, submit
 
 EVIL = "x\x1b[31m\x07\x9b\u202ey"
@@ -35,6 +36,7 @@ def assert_told(done: Done, code: int, *words: str) -> None:
         (["runs", "list", "--nope"], 2, "--nope"),
         (["runs", "list", "-o", "xml"], 2, "xml"),
         (["runs", "leases", "--at", "yesterday-ish"], 2, "is no time"),
+        (["runs", "chargeback", "--since", "0001-01-01T00:00:00+05:00"], 2, "is no time"),
         (["runs", "describe"], 2, "RUN"),
         (["tenure", "up", "nowhere.db"], 5, "there is no fleet at nowhere.db"),
         (["tenure", "init", "new.db", "--fleet", "nowhere.yaml"], 2, "nowhere.yaml cannot be read"),
@@ -151,6 +153,36 @@ def test_a_program_without_standard_output_still_ends_well(past: Path) -> None:
     for command in (f"kubectl-runs --local {past} list -A", f"tenure ledger verify {past}"):
         done = subprocess.run(["bash", "-c", f"{BIN}/{command} >&-"], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_program_without_standard_input_reads_nothing(past: Path) -> None:
+    script = f"{BIN}/kubectl-runs --local {past} submit -f - <&-"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert_told(Done(done.returncode, done.stdout, done.stderr), 2, "standard input: empty: there is no object in it")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full is Linux's")
+def test_an_output_that_does_not_fit_on_its_disk_is_told(past: Path) -> None:
+    for command in (f"kubectl-runs --local {past} list -A", f"tenure ledger export {past}"):
+        script = f"{BIN}/{command} >/dev/full"
+        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+        told = "error: this machine is in trouble: no space left on device\n"
+        assert_told(Done(done.returncode, done.stdout, done.stderr), 1, told)
+        assert "a bug" not in done.stderr
+
+
+@pytest.mark.parametrize("columns", ["²", "0", "-1", "many"])
+def test_an_odd_width_of_the_terminal_is_no_trouble(past: Path, columns: str) -> None:
+    assert call("runs", "list", "-A", fleet=past, COLUMNS=columns).code == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", columns)
+        assert terminal.width() > 0
+
+
+def test_a_kubeconfig_that_is_no_text_is_told(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_bytes(b"\x00\x01\xff\xfe")
+    assert_told(call("runs", "list", "--kubeconfig", str(config)), 5, f"{config} cannot be read: it is not text")
 
 
 def test_ctrl_c_says_so_and_ends(fresh: Path) -> None:

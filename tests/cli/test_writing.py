@@ -7,7 +7,7 @@ import pytest
 from inline_snapshot import snapshot
 
 from tenure.testing.kube import until
-from tests.cli.support import BUDGETS, Done, call, driven, run_yaml, still, submit
+from tests.cli.support import BUDGETS, FLEET, Done, call, driven, run_yaml, still, submit
 
 
 def head(fleet: Path) -> str:
@@ -88,6 +88,30 @@ def test_the_namespace_option_places_what_names_none_and_must_not_disagree(fresh
     assert "metadata.namespace is rai: -n says elsewhere" in done.err
 
 
+@pytest.mark.parametrize("name", ["Bad NS", "a/b", "-x", "x" * 64, "\x1b[31m"])
+def test_a_namespace_that_cannot_be_is_refused_and_nothing_is_written(fresh: Path, name: str) -> None:
+    bare = run_yaml("x", 8, "true", owner="org:ai:rai").replace(', "namespace": "rai"', "")
+    before = head(fresh)
+    for flags, env in ((["-n", name], {}), ([], {"TENURE_NAMESPACE": name})):
+        for words in (["submit", "-f", "-"], ["plan", "-f", "-"], ["list"], ["describe", "x"]):
+            done = call("runs", *words, *flags, fleet=fresh, stdin=bare, **env)
+            assert (done.code, done.out) == (2, "")
+            assert "is not a namespace's name\nnext: write up to 63 of a-z" in done.err
+    assert head(fresh) == before
+    assert call("runs", "budgets", "list", fleet=fresh, TENURE_NAMESPACE=name).code == 0, "that asks for none"
+
+
+def test_a_namespace_that_a_kubeconfig_fills_in_is_checked_too(tmp_path: Path) -> None:
+    context = {"name": "lab", "context": {"cluster": "c", "user": "u", "namespace": "Bad_NS"}}
+    config = {"clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}], "contexts": [context],
+              "users": [{"name": "u", "user": {}}], "current-context": "lab"}  # fmt: skip
+    (tmp_path / "config").write_text(json.dumps(config))
+    bare = run_yaml("x", 8, "true").replace(', "namespace": "rai"', "")
+    done = call("runs", "submit", "-f", "-", stdin=bare, KUBECONFIG=str(tmp_path / "config"))
+    assert (done.code, done.out) == (2, "")
+    assert 'metadata.namespace is "Bad_NS": not a namespace\'s name' in done.err
+
+
 def test_submit_answers_programs_too(fresh: Path) -> None:
     done = call("runs", "submit", "-f", "-", "-o", "json", fleet=fresh, stdin=run_yaml("x", 8, "true"))
     assert done.json == {
@@ -125,22 +149,48 @@ def test_nothing_to_do_is_wrong_usage(fresh: Path, words: list[str]) -> None:
     assert call("runs", *words, fleet=fresh).code == 2
 
 
-def test_what_no_embedded_fleet_can_run_is_refused_before_it_is_tried_for_ever(fresh: Path) -> None:
-    container = {"name": "main", "image": "trainer:1", "env": [{"name": "KEY", "valueFrom": {"secretKeyRef": {}}}]}
-    text = json.dumps({
-        "kind": "Run", "metadata": {"name": "image", "namespace": "rai"},
-        "spec": {"resources": {"gpuType": "H100", "totalGPUs": 4}, "template": {"spec": {"containers": [container]}}},
-    })  # fmt: skip
-    done = submit(fresh, text)
+CONTAINER = {"name": "main", "image": "trainer:1", "env": [{"name": "KEY", "valueFrom": {"secretKeyRef": {}}}]}
+IMAGE = json.dumps({
+    "kind": "Run", "metadata": {"name": "image", "namespace": "rai"},
+    "spec": {"resources": {"gpuType": "H100", "totalGPUs": 4}, "template": {"spec": {"containers": [CONTAINER]}}},
+})  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("verb", "step"),
+    [
+        ("submit", "mend what is listed above and try again; nothing was changed"),
+        ("plan", "mend what is listed above; submit would refuse it too"),
+    ],
+)
+def test_what_no_embedded_fleet_can_run_is_refused_before_it_is_tried_for_ever(
+    fresh: Path, verb: str, step: str
+) -> None:
+    done = call("runs", verb, "-f", "-", fleet=fresh, stdin=IMAGE)
     assert (done.code, done.out) == (2, "")
     assert done.err == (
         "error: Run/rai/image: spec.template.spec.containers[0].env[0].valueFrom: not supported by embedded fleets: "
         "give a value; mend it, or submit it to a cluster\n"
         "error: Run/rai/image: spec.template.spec.containers[0].command: missing: embedded fleets run commands; images "
         "are not pulled; name the program and its arguments\n"
-        "next: mend what is listed above and try again; nothing was changed\n"
+        f"next: {step}\n"
     )
     assert call("runs", "list", "-A", "-o", "name", fleet=fresh).out == ""
+
+
+def test_machines_that_are_all_simulated_run_anything(tmp_path: Path) -> None:
+    fleet, file = tmp_path / "fleet.db", tmp_path / "fleet.yaml"
+    file.write_text(FLEET.replace("nodes:", "executor: simulated\nnodes:"))
+    assert call("tenure", "init", str(fleet), "--fleet", str(file)).code == 0
+    assert submit(fleet, BUDGETS).code == 0
+    assert call("runs", "plan", "-f", "-", fleet=fleet, stdin=IMAGE).code == 0
+    assert submit(fleet, IMAGE).code == 0
+    real = "kind: Node\nmetadata: {name: real}\nstatus: {allocatable: {nvidia.com/gpu: '8'}}\n"
+    assert submit(fleet, real).code == 0
+    assert (
+        call("runs", "plan", "-f", "-", fleet=fleet, stdin=IMAGE.replace('"name": "image"', '"name": "other"')).code
+        == 2
+    )
 
 
 def test_a_run_that_waits_is_told_when_it_starts_and_what_that_rests_on(fresh: Path) -> None:

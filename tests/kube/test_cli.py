@@ -449,6 +449,16 @@ def test_a_tenant_lives_without_the_ledger(tenant: Home) -> None:
     until(lambda: not tenant.call("list", "-n", "vis", "-o", "name").out)
 
 
+def test_a_tenant_changes_who_is_asked_to_lend(tenant: Home) -> None:
+    assert tenant.submit(vision("asks", 2, owner="org:ai:vision", funding={"allowBorrow": True})).code == 0
+    told = tenant.call("sponsors", "add", "vis/asks", "org:ai:rai")
+    assert (told.code, told.out) == (0, "Run/vis/asks: org:ai:rai is sponsor 1 of 1\n"), told.err
+    told = tenant.call("sponsors", "remove", "vis/asks", "org:ai:rai")
+    assert told.code == 0, told.err
+    assert tenant.call("cancel", "vis/asks").code == 0
+    until(lambda: not tenant.call("list", "-n", "vis", "-o", "name").out)
+
+
 @pytest.mark.parametrize("name", ["describe", "explain", "leases", "budgets-usage", "who-pays", "plan", "story"])
 def test_a_tenant_is_told_what_the_books_would_take(name: str, tenant: Home) -> None:
     words = {"budgets-usage": ("budgets", "usage"), "leases": ("leases",), "plan": ("plan", "-f", "-")}
@@ -531,7 +541,27 @@ def test_an_operator_that_was_elected_and_has_gone_is_noticed(cluster: ControlPl
     path = "/apis/coordination.k8s.io/v1/namespaces/tenure-system/leases/tenure-operator"
     cluster.api.patch(path, {"spec": {"renewTime": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}Z"}}).must()
     assert "Driven:" not in in_cluster.call("describe", "rai/wide").out
+    what_it_cannot_take_in(cluster, in_cluster)
     cluster.api.delete(path).must()
+
+
+def what_it_cannot_take_in(cluster: ControlPlane, home: Home) -> None:
+    """A Run that no operator can read, however alive it is: every verb that shows runs shows it, and the others."""
+    cluster.api.create(json.loads(run_yaml("odd", 4, "printf '\x1b[1m'"))).must()
+    odd, reason = "Run/rai/odd: spec.template.spec.containers[0].command[2]", "holds a control character"
+    until(lambda: reason in home.call("list", "-n", "rai", "-o", "wide").out)
+    assert {"rai/odd", "rai/wide"} <= set(home.call("list", "-A", "-o", "name").out.split())
+    assert home.phase("rai/odd") == "Pending"
+    told = home.call("describe", "rai/odd")
+    assert told.code == 0, told
+    assert "GPUs: 0 of 4 H100" in still(told.out)
+    assert "Taken in: not yet: the ledger knows nothing of it" in still(told.out)
+    told = home.call("explain", "rai/odd")
+    assert (told.code, told.out) == (2, "")
+    assert odd in told.err
+    assert reason in told.err
+    assert home.call("cancel", "rai/odd").out == "Run/rai/odd: deleted; nobody had taken it in yet\n"
+    assert "rai/odd" not in home.call("list", "-A", "-o", "name").out
 
 
 # --- clusters that are not ready ------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ ApiObject = Budget | Run | Reservation | Lease | Namespace | Node
 
 NAMESPACED = frozenset({"Run", "Reservation", "Lease"})
 DEFAULT_NAMESPACE = "default"
+NAMESPACE_FIX = "write up to 63 of a-z, 0-9 and -, beginning and ending with a letter or digit"
 _SHORT_NAMED = frozenset({"Run", "Namespace", "Node"})
 """Their names go into labels, and into the names of leases, which have 253 characters in all."""
 _TOPOLOGY = frozenset({"region", "cluster", "domain", "rack", "flavor"})
@@ -102,8 +103,7 @@ def _check_metadata(kind: str, metadata: ObjectMeta, faults: Faults) -> None:
         at, fix = ("metadata", "namespace"), "leave it out"
         faults.add(at, f"a {kind} has no namespace", fix, value=show(metadata.namespace))
     if metadata.namespace and not DNS_LABEL.fullmatch(metadata.namespace):
-        fix = "write up to 63 of a-z, 0-9 and -, beginning and ending with a letter or digit"
-        faults.add(("metadata", "namespace"), "not a namespace's name", fix, value=show(metadata.namespace))
+        faults.add(("metadata", "namespace"), "not a namespace's name", NAMESPACE_FIX, value=show(metadata.namespace))
     if kind in _SHORT_NAMED and len(metadata.name) > LABEL_LENGTH_MAX:
         fix = f"write at most {LABEL_LENGTH_MAX}"
         faults.add(("metadata", "name"), f"{len(metadata.name)} characters", fix, value=show(metadata.name))
@@ -111,8 +111,7 @@ def _check_metadata(kind: str, metadata: ObjectMeta, faults: Faults) -> None:
 
 def _check_namespace(namespace: Namespace, faults: Faults) -> None:
     if not DNS_LABEL.fullmatch(namespace.metadata.name):
-        fix = "write up to 63 of a-z, 0-9 and -, beginning and ending with a letter or digit"
-        faults.add(("metadata", "name"), "not a namespace's name", fix, value=show(namespace.metadata.name))
+        faults.add(("metadata", "name"), "not a namespace's name", NAMESPACE_FIX, value=show(namespace.metadata.name))
     owner = namespace.metadata.annotations.get(OWNER_ANNOTATION)
     if owner is not None and not is_owner(owner):
         fix = "write segments of a-z, 0-9 and - joined by colons, such as org:ai:rai"

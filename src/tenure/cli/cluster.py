@@ -19,12 +19,13 @@ import msgspec
 
 from tenure.api.defaults import default
 from tenure.api.errors import FieldError
+from tenure.api.patch import difference
 from tenure.api.run import Run
 from tenure.cli.copied import DRIVE, Copied, opened
 from tenure.cli.exits import Exit
 from tenure.cli.handed import is_leaving, knows, machines, manifest
 from tenure.cli.objects import ObjectsView
-from tenure.cli.port import Made, Misshown, Submitted, Telling, View
+from tenure.cli.port import Made, Misshown, Rehearsal, Submitted, Telling, View
 from tenure.cli.reach import access_to
 from tenure.cli.recorded import Followed, Recorded
 from tenure.cli.refused import field_errors, from_store, trouble
@@ -45,7 +46,7 @@ from tenure.kube.reading import Copy
 from tenure.kube.refusals import StoreRefused
 from tenure.kube.resources import ELECTION_LEASES, LEDGER_HEADS, RUNS, SYSTEM_NAMESPACE
 from tenure.kube.watching import Bell
-from tenure.kube.writing import Put, difference, put_all
+from tenure.kube.writing import Put, put_all
 from tenure.ledger import Note
 from tenure.shell.logs import LogFile
 from tenure.units import SECOND, Instant, format_time
@@ -151,8 +152,6 @@ class ClusterFleet(Recorded):
     def _unknown(self, namespace: str | None, name: str) -> list[Object]:
         """Runs that the ledger lacks, for who may see them."""
         assert self._state is not None
-        if not name and self._elected():
-            return []
         return self._untaken.look(self._state.runs, namespace, name)
 
     def _runs(self, namespace: str | None, name: str) -> list[Object]:
@@ -183,6 +182,10 @@ class ClusterFleet(Recorded):
             step = "look where the cluster's logs are collected; while pods run, logs -f follows them"
             raise Trouble(problem, next_step=step, exit=Exit.NOT_FOUND)
         return found
+
+    def rehearse(self, objects: Sequence[Any] = (), *, only: str = "") -> Rehearsal:
+        wrong = self._untaken.wrong(objects)
+        return Rehearsal(refused=wrong) if wrong else super().rehearse(objects, only=only)
 
     def _asked(self, objects: tuple[Any, ...], only: str) -> Apply | Tick:
         assert self._state is not None, "who rehearses has looked at the ledger first"

@@ -142,10 +142,10 @@ class Root(LazyGroup):
 
 
 def _open_streams() -> None:
-    """A program that is started without standard output or error still has somewhere to write."""
-    for name in ("stdout", "stderr"):
+    """A program that is started without its standard streams still has nothing to read, and somewhere to write."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 -- for the rest of this process
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 -- for the rest of this process
 
 
 def _silenced() -> int:

@@ -12,14 +12,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+from msgspec.structs import replace
+
 from tenure.api.errors import FieldError
-from tenure.api.run import Run
-from tenure.cli.port import TABLE, Change, Made, Misshown, Submitted, Telling
-from tenure.cli.recorded import Followed, Recorded
+from tenure.api.patch import difference, merge
+from tenure.api.run import Run, RunSpec
+from tenure.cli.port import TABLE, Change, Made, Misshown, Rehearsal, Submitted, Telling
+from tenure.cli.recorded import Followed, Recorded, deleted
 from tenure.embedded.fleet import Fleet
-from tenure.engine import Apply
+from tenure.engine import Apply, State
 from tenure.facts import Froze, PutBudget, PutNamespace, PutNode, PutRun, Resolved
 from tenure.ledger import Note
+from tenure.shell.home import Asked
 from tenure.shell.logs import LogFile
 
 LOOK_EVERY = 0.1
@@ -92,6 +97,23 @@ class LocalFleet(Recorded):
             name = one.where if one.check == "schema" else f"{TABLE}{one.where}"
             yield Misshown(object=name, message=message, expected="what they give", found=found)
 
+    def rehearse(self, objects: Sequence[Any] = (), *, only: str = "") -> Rehearsal:
+        refused = self._cannot_run(objects)
+        return Rehearsal(refused=refused) if refused else super().rehearse(objects, only=only)
+
+    def _cannot_run(self, objects: Iterable[Any]) -> tuple[FieldError, ...]:
+        """Runs whose pods no machine of this fleet could ever start: one that is simulated starts anything."""
+        from tenure.embedded.launch import check_template
+        from tenure.embedded.route import is_simulated
+
+        runs = [item for item in objects if item.kind == "Run"]
+        errors = tuple(error for run in runs for error in check_template(_full_name(run), run.spec.template))
+        if not errors:
+            return ()
+        known = {name: row.node for name, row in self._fleet.state().topology.rows.items()}
+        nodes = [*known.values(), *(one for one in objects if one.kind == "Node" and one.metadata.name not in known)]
+        return () if nodes and all(map(is_simulated, nodes)) else errors
+
     # -- telling --
 
     def make_room(self, key: str) -> Made:
@@ -106,16 +128,16 @@ class LocalFleet(Recorded):
 
     def submit(self, objects: Iterable[Any], *, dry_run: bool = False) -> Submitted:
         objects = tuple(objects)
-        if refused := _cannot_run(objects):
+        if refused := self._cannot_run(objects):
             return Submitted(refused=refused)
-        return self._submit(objects, dry_run=dry_run)
+        return self._submit(Apply(objects), objects, dry_run=dry_run)
 
-    def _submit(self, objects: tuple[Any, ...], *, dry_run: bool) -> Submitted:
+    def _submit(self, asked: Asked, objects: tuple[Any, ...], *, dry_run: bool) -> Submitted:
         decided = self.driven
         if dry_run:
-            _, outcome = self._fleet.rehearse(Apply(objects), now=self._fleet.now())
+            _, outcome = self._fleet.rehearse(asked, now=self._fleet.now())
         else:
-            outcome = self._fleet.submit(objects, decide=decided)
+            outcome = self._fleet.tell(asked, decide=decided)
         if outcome.refused:
             return Submitted(refused=outcome.refused)
         if not dry_run:
@@ -125,7 +147,8 @@ class LocalFleet(Recorded):
         return Submitted(changes=changes, decided=decided)
 
     def amend(self, before: Run, after: Run, *, dry_run: bool = False) -> Submitted:
-        return self._submit((after,), dry_run=dry_run)
+        change = difference(msgspec.to_builtins(before.spec), msgspec.to_builtins(after.spec))
+        return self._submit(lambda state: Apply((_amended(state, before, change),)), (after,), dry_run=dry_run)
 
     def cancel(self, keys: Sequence[tuple[str, str]], *, dry_run: bool = False) -> None:
         if dry_run:
@@ -170,12 +193,14 @@ def _pods_of(folder: Path, run: str) -> list[tuple[str, int, int]]:
     return sorted(((name, int(match[1]), int(match[2])) for name, match in found), key=lambda pod: pod[1:])
 
 
-def _cannot_run(objects: Iterable[Any]) -> tuple[FieldError, ...]:
-    """Runs whose pods no machine of an embedded fleet could ever start."""
-    from tenure.embedded.launch import check_template
-
-    runs = [item for item in objects if item.kind == "Run"]
-    return tuple(error for run in runs for error in check_template(_full_name(run), run.spec.template))
+def _amended(state: State, before: Run, change: Any) -> Run:
+    """A run as it is by now, with a change of its spec."""
+    meta = before.metadata
+    row = state.runs.get(f"{meta.namespace}/{meta.name}")
+    if row is None or row.run.metadata.uid != meta.uid:
+        raise deleted(f"{meta.namespace}/{meta.name}")
+    spec = merge(msgspec.to_builtins(row.run.spec), change)
+    return replace(row.run, spec=msgspec.convert(spec, RunSpec))
 
 
 def _full_name(item: Any) -> str:

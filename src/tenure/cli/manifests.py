@@ -10,7 +10,7 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
-from tenure.api.errors import FieldError, escape
+from tenure.api.errors import Faults, FieldError, escape
 from tenure.cli.session import Function, Session
 from tenure.cli.trouble import Trouble, invalid
 from tenure.cli.words import safe
@@ -81,7 +81,7 @@ def _placed(error: FieldError, source: str, *, several: bool) -> FieldError:
 
 def _in_namespace(session: Session, item: Any, errors: list[FieldError]) -> Any:
     """The object in the namespace that -n says, unless it names one itself; both must not disagree."""
-    from tenure.api.validate import NAMESPACED, object_name
+    from tenure.api.validate import NAMESPACED, check_rules, object_name
 
     if item.kind not in NAMESPACED:
         return item
@@ -93,7 +93,12 @@ def _in_namespace(session: Session, item: Any, errors: list[FieldError]) -> Any:
                 problem=f"-n says {escape(session.namespace)}", fix="leave one of them out",
             )
         )  # fmt: skip
-    return replace(item, metadata=replace(item.metadata, namespace=given or session.place))
+    placed = replace(item, metadata=replace(item.metadata, namespace=given or session.place))
+    if not given:
+        faults = Faults(object_name(item.kind, session.place, item.metadata.name))
+        check_rules(placed, faults, simulated=False)
+        errors += faults.errors
+    return placed
 
 
 def _check_unique(objects: list[Any], errors: list[FieldError]) -> None:

@@ -7,19 +7,22 @@ what it would take.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
 from tenure.api.budget import Budget
 from tenure.api.core import Node, Pod
+from tenure.api.meta import ObjectMeta
 from tenure.api.policy import Policy
-from tenure.api.run import Run, RunStatus
+from tenure.api.run import Resources, Run, RunSpec, RunStatus
 from tenure.cli.port import LendingLine, NodeLine, PodLine, RunLine, SlotLine, SponsorLine
 from tenure.facts import Lease, Reservation
 from tenure.units import Instant, parse_time
 
+T = TypeVar("T", bound=msgspec.Struct)
 Object = dict[str, Any]
 Fetch = Callable[[str | None, str], list[Object]]
 """The Runs of a namespace (of all, if None), or the one of a name."""
@@ -43,8 +46,6 @@ class Remembered:
 class ObjectsView:
     """Everything at this instant, as far as Runs tell."""
 
-    policy = Policy()
-
     def __init__(self, fetch: Fetch, *, now: Instant, unreadable: Exception) -> None:
         self._fetch, self._unreadable = Remembered(fetch), unreadable
         self.now = now
@@ -66,6 +67,10 @@ class ObjectsView:
         return []
 
     # -- what takes the books --
+
+    @property
+    def policy(self) -> Policy:
+        self._not_readable()
 
     def _not_readable(self, *_: Any) -> NoReturn:
         raise self._unreadable
@@ -103,18 +108,39 @@ def to_run(item: Object) -> Run:
     from tenure.kube.translate import read_object
 
     reading = read_object(item)
-    (run,) = reading.objects or (msgspec.convert({**_identity(item), "spec": {}}, Run, strict=False),)
+    (run,) = reading.objects or (_as_far_as_known(item),)
     assert isinstance(run, Run)
-    status = item.get("status") or {}
-    known = {name: status[name] for name in RunStatus.__struct_encode_fields__ if name in status}
     leaving = item["metadata"].get("deletionTimestamp")
     meta = msgspec.structs.replace(run.metadata, deletion_timestamp=leaving)
-    return msgspec.structs.replace(run, metadata=meta, status=msgspec.convert(known, RunStatus))
+    return msgspec.structs.replace(run, metadata=meta, status=_readable(item.get("status"), RunStatus))
 
 
-def _identity(item: Object) -> Object:
+def _as_far_as_known(item: Object) -> Run:
+    """A Run that cannot be taken in as it is: its identity, and the fields of its spec that can be read."""
     meta = {key: item["metadata"][key] for key in ("name", "namespace", "uid", "creationTimestamp")}
-    return {"metadata": meta}
+    spec = item.get("spec")
+    asked = _readable(spec.get("resources") if isinstance(spec, dict) else None, Resources, gpu_type="", total_gpus=0)
+    return Run(metadata=msgspec.convert(meta, ObjectMeta), spec=_readable(spec, RunSpec, resources=asked))
+
+
+def _readable(tree: Any, kind: type[T], **otherwise: Any) -> T:
+    """A record of the fields of a tree that are what they should be; of the others, what is said ``otherwise``, or
+    the default."""
+    found = tree if isinstance(tree, dict) else {}
+    known = {name: found[name] for name in kind.__struct_encode_fields__ if name in found}
+    try:
+        return msgspec.convert(known, kind)
+    except msgspec.ValidationError:
+        fields = [field for field in msgspec.structs.fields(kind) if field.encode_name in known]
+        sound = {one.name: value for one in fields for value in _converted(known[one.encode_name], one.type)}
+        return kind(**{**otherwise, **sound})
+
+
+def _converted(value: Any, kind: Any) -> list[Any]:
+    try:
+        return [msgspec.convert(value, kind)]
+    except msgspec.ValidationError:
+        return []
 
 
 def line_of(run: Run, *, taken: bool = True) -> RunLine:
@@ -128,14 +154,23 @@ def line_of(run: Run, *, taken: bool = True) -> RunLine:
     last = max(status.conditions, key=lambda one: (one.status == "True", one.last_transition_time), default=None)
     admitted = marks.get("Admitted")
     told = marks["Blocked"] if blocked else admitted if waits and admitted is not None else last
-    started = marks["Running"].last_transition_time if "Running" in marks and not waits else None
+    began = marks.get("Scheduled")  # its pods were bound; whether they still run is another condition
+    started = began.last_transition_time if began is not None and began.status == "True" and not waits else None
     return RunLine(
         namespace=meta.namespace, name=meta.name, owner=spec.owner, flavor=spec.resources.gpu_type, phase=status.phase,
         blocked=blocked, gpus=asked, need=asked, held=held,
         created=parse_time(meta.creation_timestamp) if meta.creation_timestamp else None,
         started=parse_time(started) if started else None, retry_at=None,
         planned=parse_time(status.earliest_start) if status.earliest_start else None,
-        promise="Pending" if status.pending_reservation else "", attempt=0, restarts=status.restarts,
-        stopping=meta.deletion_timestamp is not None, requeued=False, reason=told.reason if told else "",
-        message=status.message, taken=taken,
+        promise="Pending" if status.pending_reservation else "", attempt=_attempt(run, taken=taken),
+        restarts=status.restarts, stopping=meta.deletion_timestamp is not None, requeued=False,
+        reason=told.reason if told else "", message=status.message, taken=taken,
     )  # fmt: skip
+
+
+def _attempt(run: Run, *, taken: bool) -> int | None:
+    """The attempt that its open leases are named after (``bind``)."""
+    if not taken:
+        return 0
+    name = re.compile(rf"{re.escape(run.metadata.name)}-a(\d+)-g\d", re.ASCII)
+    return next((int(found[1]) for lease in run.status.leases if (found := name.match(lease))), None)

@@ -73,7 +73,8 @@ class RunLine(Struct, frozen=True, kw_only=True):
     """While it waits: the start that its reservation plans."""
     promise: str
     """The state of its reservation while it waits: Pending, Blocked or Active; empty if it has none."""
-    attempt: int
+    attempt: int | None
+    """None: its object is all that tells of it, and it holds no lease that does."""
     restarts: int
     stopping: bool
     requeued: bool

@@ -128,7 +128,7 @@ class Recorded:
         if outcome.refused:
             return Rehearsal(refused=outcome.refused)
         if only and only not in state.runs:
-            raise _deleted(only)
+            raise deleted(only)
         keys = [only] if only else [_key(item) for item in objects if item.kind == "Run"]
         return Rehearsal(runs=tuple(_planned(state, state.runs[key], outcome, now) for key in keys))
 
@@ -142,7 +142,7 @@ class Recorded:
         now = self._fleet.now()
         state, _ = self._fleet.rehearse(Tick(), now=now)
         if key not in state.runs:
-            raise _deleted(key)
+            raise deleted(key)
         return look(state, state.runs[key], now=now)
 
 
@@ -209,7 +209,7 @@ def _planned(state: State, row: RunRow, outcome: Outcome, now: Instant) -> Plann
     )
 
 
-def _deleted(key: str) -> Trouble:
+def deleted(key: str) -> Trouble:
     """Others go on while somebody asks."""
     step = f"what is left of it is in the ledger: who-pays {key}, story {key}"
     return Trouble(f"Run/{key} was deleted while it was looked at", next_step=step, exit=Exit.NOT_FOUND)

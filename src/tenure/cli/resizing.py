@@ -77,10 +77,11 @@ def _check(elastic: Malleable, line: RunLine, gpus: int) -> None:
     low, high, step = elastic.min_total_gpus, elastic.max_total_gpus, elastic.step_gpus
     if low <= gpus <= high and (gpus - low) % step == 0:
         return
-    nearest = sorted(range(low, high + 1, step), key=lambda width: (abs(width - gpus), width))[:2]
-    widths = f"{low} to {high} in steps of {step}" if high > low else f"{low} only"
-    problem = f"Run/{line.key} cannot have {plural(gpus, 'GPU')}: its widths are {widths}"
-    raise Trouble(problem, next_step=f"ask for {' or '.join(str(width) for width in sorted(nearest))}")
+    widths = range(low, high + 1, step)
+    first = max(0, min((gpus - low) // step, len(widths) - 2))
+    shown = f"{low} to {high} in steps of {step}" if high > low else f"{low} only"
+    problem = f"Run/{line.key} cannot have {plural(gpus, 'GPU')}: its widths are {shown}"
+    raise Trouble(problem, next_step=f"ask for {' or '.join(map(str, widths[first : first + 2]))}")
 
 
 def _fate(line: RunLine, after: View, gpus: int) -> str:
@@ -90,6 +91,14 @@ def _fate(line: RunLine, after: View, gpus: int) -> str:
     if now.held == gpus:
         return f"desires {plural(gpus, 'GPU')}, which it has"
     how = "groups leave, and their leases close when their pods are gone" if now.held > gpus else (
-        f"one step per {after.policy.grow_interval}, when machines and money allow"
+        f"{_pace(after)}, when machines and money allow"
     )  # fmt: skip
     return f"desires {plural(gpus, 'GPU')} and has {now.held}: {how}"
+
+
+def _pace(view: View) -> str:
+    """How fast it grows, for who may read it."""
+    try:
+        return f"one step per {view.policy.grow_interval}"
+    except Trouble:
+        return "step by step"

@@ -120,6 +120,17 @@ class Session(Struct, frozen=True, kw_only=True):
         flags = (*self.flags, *(word for name in typed for word in (f"--{name}", str(changes[name]))))
         return replace(self, **changes, flags=flags)._one_home()
 
+    def check_namespace(self) -> None:
+        """Nothing can be in a namespace that no namespace can be called."""
+        if self.namespace is None:
+            return
+        from tenure.api.formats import DNS_LABEL
+
+        if not DNS_LABEL.fullmatch(self.namespace):
+            from tenure.api.validate import NAMESPACE_FIX
+
+            raise Trouble(f"{self.namespace[:80]!r} is not a namespace's name", next_step=NAMESPACE_FIX)
+
     def _one_home(self) -> Session:
         """What is typed counts more than what the environment says; both homes cannot be meant."""
         if "--kubeconfig" not in self.flags and "--context" not in self.flags:
@@ -167,6 +178,8 @@ def verb(
     def decorate(function: Function) -> click.Command:
         def call(**given: Any) -> Any:
             session = current().taking(given)
+            if namespaced or listing:
+                session.check_namespace()
             return function(session, **_dated(given, session))
 
         call.__doc__ = function.__doc__

@@ -40,7 +40,7 @@ def paint(text: str, style: str, *, stream: TextIO | None = None) -> str:
 def width() -> int:
     """Columns of the terminal; ``COLUMNS`` overrules it."""
     given = os.environ.get("COLUMNS", "")
-    if given.isdigit() and int(given):
+    if given.isdecimal() and int(given):
         return int(given)
     try:
         return os.get_terminal_size(sys.stdout.fileno()).columns or 80

@@ -20,6 +20,7 @@ from tenure.units import Instant, Micros, format_time, parse_duration, parse_tim
 
 __all__ = ["MOMENT", "Ago", "format_time", "month", "parse_time", "read_moment"]
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
+_EARLIEST = parse_time("0001-01-01T00:00:00Z")
 _MINUTE = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d)Z?")
 
 
@@ -44,7 +45,9 @@ def _read(text: str) -> Instant | Ago:
         return parse_time(f"{found[1]}:00Z")
     if text[:1].isdigit() and "T" not in text.upper():
         return Ago(parse_duration(text))
-    return parse_time(text)
+    if (at := parse_time(text)) < _EARLIEST:
+        raise ValueError(f"before the year 1 of UTC: {text[:40]!r}")
+    return at
 
 
 class _Moment(click.ParamType):  # type: ignore[type-arg]  # generic only in click's newest releases

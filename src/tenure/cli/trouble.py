@@ -62,6 +62,10 @@ def describe(error: BaseException, *, command: str) -> Trouble:
     if isinstance(error, OSError) and error.filename is not None:
         problem = f"{error.filename}: {(error.strerror or 'cannot be used').lower()}"
         return Trouble(problem, next_step="check the path, and that you may use it", exit=Exit.INVALID)
+    _show_where(error)
+    if isinstance(error, OSError) and error.strerror:
+        step = f"see to it, and try again; {DEBUG}=1 shows where it happened"
+        return Trouble(f"this machine is in trouble: {error.strerror.lower()}", next_step=step, exit=Exit.UNEXPECTED)
     return _bug(error)
 
 
@@ -95,11 +99,14 @@ def _from_ledger(refused: LedgerRefused) -> Trouble:
     return Trouble(f"{refused.code}: {problem}", next_step=refused.next_step, exit=Exit.REFUSED)
 
 
-def _bug(error: BaseException) -> Trouble:
+def _show_where(error: BaseException) -> None:
     if os.environ.get(DEBUG):
         import traceback
 
         traceback.print_exception(error)
+
+
+def _bug(error: BaseException) -> Trouble:
     text = " ".join(f"{type(error).__name__}: {error}".split())
     step = f"this is a bug: run it again with {DEBUG}=1 and report what it prints"
     return Trouble(f"unexpected {text}", next_step=step, exit=Exit.UNEXPECTED)

@@ -1,19 +1,19 @@
 """Runs of a cluster that its ledger does not know: nobody has taken them in yet, or the operator could not.
 
-They are objects like others, and whoever may read the ledger must see them too. Names are compared first, which is
-cheap; whole objects are read only of the runs that the ledger lacks. An operator that was elected and is alive takes
-runs in within a moment, so a list then spares the question.
+They are objects like others, and whoever may read the ledger must see them too, however lively the operator is. Names
+are compared first, which is cheap; whole objects are read only of the runs that the ledger lacks.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from datetime import datetime
 from typing import Any
 
 from msgspec.structs import replace
 
+from tenure.api.errors import FieldError
 from tenure.api.run import Run
 from tenure.cli.exits import Exit
 from tenure.cli.objects import Remembered, line_of, to_run
@@ -137,6 +137,13 @@ class Untaken:
             if error.not_found:
                 return []
             raise
+
+    def wrong(self, objects: Iterable[Any]) -> tuple[FieldError, ...]:
+        """What keeps those of these objects from being taken in that were seen and cannot be read."""
+        runs = [one.metadata for one in objects if one.kind == "Run"]
+        seen = [(meta, self._seen.get(f"{meta.namespace}/{meta.name}")) for meta in runs]
+        same = [item for meta, item in seen if item is not None and item["metadata"]["uid"] == meta.uid]
+        return tuple(error for item in same for error in read_object(item).errors)
 
     def ignored(self, seconds: float) -> bool:
         """Whether one of those that were seen is older than this, and no operator has said anything about it."""

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from tenure.api.budget import Budget
+from tenure.api.budget import Budget, BudgetSpec
 from tenure.api.core import Node, Pod
+from tenure.api.meta import ObjectMeta
 from tenure.api.policy import Policy
 from tenure.api.run import Run
 from tenure.cli.port import LendingLine, NodeLine, NodeState, PodLine, RunLine, SlotLine, SponsorLine
@@ -71,8 +72,16 @@ class StateView:
     # -- money --
 
     def budgets(self) -> list[Budget]:
-        state = self._state
-        return [render.budget(state, state.budgets[name], now=self.now) for name in sorted(state.budgets)]
+        known = self._gone_budgets() | self._state.budgets
+        return [render.budget(self._state, known[name], now=self.now) for name in sorted(known)]
+
+    def _gone_budgets(self) -> dict[str, Budget]:
+        """Of each Budget that was deleted and still pays: whose it was."""
+        pay = [fund for _, fund in sorted(self._state.books.funds.items()) if fund.total.rate]
+        return {
+            fund.key[0]: Budget(metadata=ObjectMeta(name=fund.key[0]), spec=BudgetSpec(owner=fund.owner, envelopes=()))
+            for fund in pay
+        }
 
     def sponsors(self, namespace: str, name: str) -> list[SponsorLine]:
         from tenure.engine.lenders import prospects

@@ -23,7 +23,7 @@ from tenure.engine.demand import compile_demand
 from tenure.facts import Closed, Verdict
 from tenure.ledger import Code, Ledger, LedgerRefused
 from tenure.ledger.refusals import refused
-from tenure.shell.home import Home, fold_entry, rebuild
+from tenure.shell.home import Asked, Home, event_of, fold_entry, rebuild
 from tenure.shell.ledger_store import LedgerStore
 from tenure.shell.store import Writing
 from tenure.units import Instant
@@ -141,8 +141,11 @@ class Fleet:
 
     def submit(self, objects: Iterable[ApiObject], *, decide: bool) -> Outcome:
         """Create or update objects, all or none; answers the facts, or why there are none."""
-        event = Apply(tuple(objects))  # type: ignore[arg-type]  # the kinds that people write
-        return self.home.handle(event, now=self.now(), decide=decide)[0]
+        return self.tell(Apply(tuple(objects)), decide=decide)  # type: ignore[arg-type]  # the kinds that people write
+
+    def tell(self, asked: Asked, *, decide: bool) -> Outcome:
+        """One event, made of the newest state if need be."""
+        return self.home.handle(asked, now=self.now(), decide=decide)[0]
 
     def cancel(self, keys: Sequence[tuple[str, str]]) -> list[FieldError]:
         """Delete runs, by namespace and name, in one commit."""
@@ -179,9 +182,10 @@ class Fleet:
         plan = make_plan(self.state().world, compile_demand(run), now=self.now() if now is None else now)
         return plan.verdict if isinstance(plan, Plan) else plan
 
-    def rehearse(self, event: Event, *, now: Instant) -> tuple[State, Outcome]:
+    def rehearse(self, asked: Asked, *, now: Instant) -> tuple[State, Outcome]:
         """What an event would bring about if the fleet were driven: decided on a state that is thrown away."""
         state = self.state()
+        event = event_of(asked, state)
         if isinstance(event, Apply):
             keys = [(item.metadata.namespace, item.metadata.name) for item in event.objects if item.kind == "Run"]
             past = {f"{space}/{name}": self.ledger.attempts(space, name) for space, name in keys}

@@ -44,4 +44,8 @@ class RoutedExecutor:
 
     def _is_simulated(self, name: str) -> bool:
         node = self._find_node(name)
-        return node is not None and node.metadata.annotations.get(EXECUTOR_ANNOTATION) == SIMULATED
+        return node is not None and is_simulated(node)
+
+
+def is_simulated(node: Node) -> bool:
+    return node.metadata.annotations.get(EXECUTOR_ANNOTATION) == SIMULATED

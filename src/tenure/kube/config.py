@@ -217,6 +217,8 @@ def _text(path: Path) -> str:
         return path.read_text("utf-8")
     except OSError as error:
         raise NoAccess(f"{path} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise NoAccess(f"{path} cannot be read: it is not text.") from error
 
 
 def _load_pair(context: ssl.SSLContext, certificate: str, key: str) -> None:

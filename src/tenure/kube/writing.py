@@ -95,20 +95,3 @@ def _over(resource: Resource, found: Object, item: Object) -> Object:
 def _said(item: Object) -> tuple[Any, ...]:
     meta = item["metadata"]
     return item.get("spec"), meta.get("labels") or {}, meta.get("annotations") or {}
-
-
-def difference(before: Any, after: Any) -> Any:
-    """A JSON merge patch that makes the one of the other.
-
-    >>> difference({"a": 1, "b": {"c": 2, "d": 3}}, {"a": 1, "b": {"c": 4}})
-    {'b': {'c': 4, 'd': None}}
-    """
-    out = {}
-    for key in sorted(before.keys() | after.keys()):
-        old, new = before.get(key), after.get(key)
-        if isinstance(old, dict) and isinstance(new, dict):
-            if inner := difference(old, new):
-                out[key] = inner
-        elif old != new:
-            out[key] = new
-    return out

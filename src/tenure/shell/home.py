@@ -37,8 +37,14 @@ from tenure.shell.executor import Attentive, Executor, PodReport, PodWork
 from tenure.shell.store import Store, Writing
 from tenure.units import Instant, Micros
 
+Asked = Event | Callable[[State], Event]
+"""An event, or one that is made of the state that it is decided on, when nobody else can write any more."""
 IMAGE_EVERY = 256
 """Entries between two images of the state, at least; an image costs what is open, so a large fleet takes fewer."""
+
+
+def event_of(asked: Asked, state: State) -> Event:
+    return asked(state) if callable(asked) else asked
 
 
 def rebuild(store: Store) -> tuple[State, int]:
@@ -99,7 +105,7 @@ class Home:
 
     # -- deciding --
 
-    def handle(self, *events: Event, now: Instant, decide: bool = True) -> list[Outcome]:
+    def handle(self, *events: Asked, now: Instant, decide: bool = True) -> list[Outcome]:
         """Decide on events and commit the decisions together: all of them count when this returns, or none does."""
         self._news = []
         if self._stale:
@@ -145,7 +151,8 @@ class Home:
             self._touched.update(pods_of(entry.facts))
         self._news.append(entry)
 
-    def _step(self, tx: Writing, event: Event, *, now: Instant, decide: bool) -> Outcome:
+    def _step(self, tx: Writing, asked: Asked, *, now: Instant, decide: bool) -> Outcome:
+        event = event_of(asked, self.state)
         if isinstance(event, Apply):
             past = {key: self.store.attempts(*key.split("/")) for key in _new_runs(self.state, event)}
             event = Apply(event.objects, past, event.named)

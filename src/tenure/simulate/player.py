@@ -16,6 +16,7 @@ from tenure.api.core import Node, NodeCondition, NodeStatus, Taint
 from tenure.api.decode import read_tree
 from tenure.api.errors import FieldError
 from tenure.api.meta import ObjectMeta, to_wire
+from tenure.api.patch import merge
 from tenure.api.validate import ApiObject
 from tenure.engine import Apply, Delete, Event, Publish, SetPolicy
 from tenure.engine.topology import FENCE_TAINT
@@ -213,23 +214,6 @@ class Player:
         hit = self.executor.finish(run, act.do, now=self.now, group=act.group, pod=act.pod)
         if not hit:
             self._event(self.now, "Rejected", f"Run/{act.run}", "NoPods", f"Run/{act.run} has no live pod to {act.do}")
-
-
-def merge(target: Any, patch: Any) -> Any:
-    """RFC 7396: objects are merged, null removes, everything else replaces.
-
-    >>> merge({"a": {"b": 1, "c": 2}}, {"a": {"b": None, "d": 3}})
-    {'a': {'c': 2, 'd': 3}}
-    """
-    if not isinstance(patch, dict):
-        return patch
-    out = dict(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            out.pop(key, None)
-        else:
-            out[key] = merge(out.get(key), value)
-    return out
 
 
 def _at(tree: Any, path: str) -> Any:

@@ -18,7 +18,11 @@ from tenure.ledger import Ledger, LedgerRefused, companions, sidecar
 
 LOW, VERY_LOW = 1 << 30, 64 << 20
 """Bytes of disk below which there is reason to look, and below which a commit may fail any moment."""
-_LABEL = "write `{label}` into the fleet file's labels of {node}, and: kubectl runs submit -f FLEET.yaml"
+_LABEL = (
+    "take kind, metadata, spec and status of {node} out of `kubectl runs nodes -o yaml`, write `{label}` into its "
+    "labels, and: kubectl runs submit -f NODE.yaml"
+)
+_JOIN = "kubectl runs submit -f NODE.yaml, a manifest of kind Node: docs/howto/operators.md has one"
 
 
 def examined(path: Path, anchor: Path | None) -> Iterator[Check]:
@@ -113,6 +117,6 @@ def _state(fleet: Fleet) -> Iterator[Check]:
         yield from world.progress(state, driven=fleet.driven, now=clock(), drive=drive)
     else:
         yield ok("clock", "this is the ledger of a scenario: its time stands where that ended")
-    yield from world.machines(state, mend=_LABEL)
+    yield from world.machines(state, mend=_LABEL, join=_JOIN)
     yield from world.money(state)
     yield from world.draws(state)

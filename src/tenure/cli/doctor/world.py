@@ -23,8 +23,9 @@ QUIET = 60 * SECOND
 """A decision that is younger shows that somebody acts."""
 
 
-def machines(state: State, *, mend: str) -> Iterator[Check]:
-    """Machines that are quarantined for what their labels or counts say; ``mend`` is how labels are set here."""
+def machines(state: State, *, mend: str, join: str) -> Iterator[Check]:
+    """Machines that are quarantined for what their labels or counts say; ``mend`` is how labels are set here, ``join``
+    how a machine comes."""
     rows = [state.topology.rows[name] for name in sorted(state.topology.rows)]
     faulty = [(row.name, row.fault) for row in rows if row.fault is not None]
     for name, fault in faulty[:10]:
@@ -33,7 +34,7 @@ def machines(state: State, *, mend: str) -> Iterator[Check]:
     if len(faulty) > 10:
         yield problem("machines", f"{len(faulty) - 10} more are quarantined", "kubectl runs nodes lists them")
     if not rows:
-        yield problem("machines", "there is none, so nothing can start", mend.format(node="NODE", label="gpu.flavor"))
+        yield problem("machines", "there is none, so nothing can start", join)
     elif not faulty:
         gpus = plural(sum(row.gpus for row in rows), "GPU")
         yield ok("machines", f"{plural(len(rows), 'machine')} with {gpus}, all labelled")

@@ -35,9 +35,9 @@ def command() -> None:
 @verb("list", "List budgets.")
 @output()
 def list_budgets(session: Session, output: Format) -> None:
-    """List budgets: whose they are, and what was granted.
+    """List budgets: whose they are, and what was granted; one that was deleted, as long as it still pays.
 
-    JSON: a List of Budget objects, whole. Names: the budgets.
+    JSON: a List of the Budget objects that there are, whole. Names: the budgets.
     """
     with session.fleet() as fleet:
         view = fleet.view()
@@ -47,7 +47,7 @@ def list_budgets(session: Session, output: Format) -> None:
     show(
         output,
         tables=lambda: [Table(heads, rows, "no budgets: nobody can pay for anything yet")],
-        data=lambda: listing(map(to_wire, budgets)),
+        data=lambda: listing(to_wire(item) for item in budgets if item.spec.envelopes),
         names=lambda: (item.metadata.name for item in budgets),
         hint=session.command("budgets", "usage") if budgets else session.command("submit", "-f", "budgets.yaml"),
     )

@@ -24,7 +24,7 @@ from tenure.engine import render
 from tenure.engine.reasons import RULES
 from tenure.facts import Reason
 from tenure.ledger import LeaseRow, Note
-from tenure.units import parse_duration, parse_time
+from tenure.units import parse_time
 
 EVENTS_SHOWN = 12
 
@@ -140,12 +140,8 @@ class _Told:
         declared = self.run.spec.runtime.expected_duration
         if declared is None:
             return ""
-        start = self.rows[-1].lease.start if self.line.held else None
-        return (
-            declared
-            if start is None
-            else f"{declared}, until {moment(start + parse_duration(declared), self.view.now)}"
-        )
+        until = min((row.lease.until for row in self.rows if row.open and row.lease.until is not None), default=None)
+        return declared if until is None else f"{declared}, until {moment(until, self.view.now)}"
 
     def _conditions(self) -> Table:
         rows: list[list[Cell]] = [

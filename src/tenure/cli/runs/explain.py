@@ -90,7 +90,7 @@ def command(
     with session.fleet() as fleet:
         view = fleet.view()
         line = view.line(namespace, name)
-        decisions = fleet.decisions(namespace, name)
+        decisions = _decisions(fleet, namespace, name) if line is None or line.taken else []
         if line is None and not decisions:
             raise unknown(session, view, namespace, name)
         if line is not None and not line.taken and (wrong := fleet.rehearse([view.run(namespace, name)]).refused):
@@ -109,28 +109,41 @@ def command(
         )
 
 
+def _decisions(fleet: Fleet, namespace: str, name: str) -> list[Decision]:
+    """What was decided about the run that has this name, or had it last: nothing about an earlier one."""
+    born = max((one.seq for one in fleet.submissions(namespace, name)), default=0)
+    return [one for one in fleet.decisions(namespace, name) if one.seq >= born]
+
+
 def _answer(
     fleet: Fleet, view: View, line: RunLine | None, key: str, decisions: list[Decision], *, recorded: bool
 ) -> _Answer:
     namespace, _, name = key.partition("/")
     waits = line is not None and line.phase == "Pending" and not line.held and not line.stopping
     run = None if line is None else view.run(namespace, name)
-    rows = fleet.find_leases(namespace=namespace, run=name)
-    uid = run.metadata.uid if run else rows[-1].lease.uid if rows else ""
-    rows = [row for row in rows if row.lease.uid == uid]
+    uid, born = _identity(fleet, line, run, key)
+    rows = [row for row in fleet.find_leases(namespace=namespace, run=name) if row.lease.uid == uid]
     last = max((row.lease.attempt for row in rows), default=0)
     rows = [row for row in rows if row.lease.attempt == last]
-    gave = gaveway.look_up(fleet, namespace, name, since=(line.created or 0) if line else 0)
+    gave = gaveway.look_up(fleet, namespace, name, since=born)
     known: dict[str, Any] = {"key": key, "line": line, "run": run, "rows": tuple(rows), "gave": tuple(gave)}
     if (waits and not recorded) or not decisions:
         told = fleet.rehearse(only=key).runs[0]
         if told.verdict is None:  # it has started since it was looked at
-            return _answer(fleet, view, told.line, key, fleet.decisions(namespace, name), recorded=True)
+            return _answer(fleet, view, told.line, key, _decisions(fleet, namespace, name), recorded=True)
         return _Answer(outcome=outcome_of(line, told.verdict, told.reservation), verdict=told.verdict, at=view.now,
                        recorded=False, planned=told, **known)  # fmt: skip
     chosen, steps = (decisions[0], 0) if waits else start_of(decisions, rows)
     return _Answer(outcome=outcome_of(line, chosen.verdict), verdict=chosen.verdict, at=chosen.at, recorded=True,
                    seq=chosen.seq, steps=steps, **known)  # fmt: skip
+
+
+def _identity(fleet: Fleet, line: RunLine | None, run: Run | None, key: str) -> tuple[str, Instant]:
+    """The uid of a run and since when it is there; of one that was deleted, of the last that had its name."""
+    if line is not None and run is not None:
+        return run.metadata.uid, line.created or 0
+    last = fleet.submissions(*key.split("/"))[-1]
+    return last.uid, last.at
 
 
 def _parts(

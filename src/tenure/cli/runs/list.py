@@ -113,7 +113,8 @@ def _row(line: RunLine, view: View) -> list[Cell]:
     shown = ("Blocked", "bad") if line.blocked else phase(_shown(line))
     return [
         line.name, shown, f"{line.held}/{line.gpus}", line.owner, age(line.created, view.now), line.flavor,
-        str(line.attempt), str(line.restarts), stamp(line.created), stamp(line.started), why(line, view),
+        "-" if line.attempt is None else str(line.attempt), str(line.restarts), stamp(line.created),
+        stamp(line.started), why(line, view),
     ]  # fmt: skip
 
 

@@ -6,7 +6,8 @@ that waits or runs, by handing it in again. What a sponsor pays for already stay
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,7 +23,7 @@ from tenure.cli.terminal import hint, say
 from tenure.cli.trouble import Trouble, invalid
 from tenure.cli.words import gpu_hours, plural, safe, some
 from tenure.engine.reasons import sentence
-from tenure.units import HOUR
+from tenure.units import HOUR, GpuMicros
 
 if TYPE_CHECKING:
     from tenure.api.run import Funding, Run
@@ -85,7 +86,7 @@ class _Told:
         self.lines = view.sponsors(line.namespace, line.name)
         rows = fleet.find_leases(namespace=line.namespace, run=line.name)
         mine = payers.split((row for row in rows if row.lease.uid == run.metadata.uid), now=view.now)
-        self.shares = {(one.budget, one.envelope): one for one in mine if one.funding != "owned"}
+        self.shares = _by_envelope(one for one in mine if one.funding != "owned")
         known = {(one.budget, one.envelope) for one in self.lines}
         self.gone = [one for one in mine if one.funding == "borrowed" and (one.budget, one.envelope) not in known]
 
@@ -117,12 +118,15 @@ class _Told:
         return f"{name} may borrow {bound} and borrows {self.borrowed}; asked in this order:"
 
     def _row(self, one: SponsorLine) -> list[Cell]:
-        share = self.shares.get((one.budget, one.envelope))
+        gpus, used = self._pays(one)
         return [
             str(one.place or "-"), one.owner, one.relation, f"{one.budget}/{one.envelope}" if one.budget else "-",
-            ("yes", "good") if one.lends else ("no", "bad"), str(self._could(one)), str(share.gpus if share else 0),
-            gpu_hours(share.used if share else 0), "" if self.line.over else why(one, self.line.flavor),
+            ("yes", "good") if one.lends else ("no", "bad"), str(self._could(one)), str(gpus), gpu_hours(used),
+            "" if self.line.over else why(one, self.line.flavor),
         ]  # fmt: skip
+
+    def _pays(self, one: SponsorLine) -> tuple[int, GpuMicros]:
+        return self.shares.get((one.budget, one.envelope), (0, 0))
 
     def _could(self, one: SponsorLine) -> int:
         """GPUs that the run could have from it, if it could have any."""
@@ -146,24 +150,32 @@ class _Told:
         }
 
     def _line_record(self, one: SponsorLine) -> dict[str, Any]:
-        share = self.shares.get((one.budget, one.envelope))
         return {
             "place": one.place, "owner": one.owner, "relation": one.relation, "budget": one.budget or None,
             "envelope": one.envelope or None, "lends": one.lends,
             "couldGive": self._could(one), "limit": reason_record(one.limit),
-            **_paid(share),
+            **_paid(*self._pays(one)),
         }  # fmt: skip
 
     @staticmethod
     def _former_record(share: payers.Share) -> dict[str, Any]:
         return {
             "place": None, "owner": share.payer, "relation": "former", "budget": share.budget,
-            "envelope": share.envelope, "lends": False, "couldGive": 0, "limit": None, **_paid(share),
+            "envelope": share.envelope, "lends": False, "couldGive": 0, "limit": None,
+            **_paid(share.gpus, share.used),
         }  # fmt: skip
 
 
-def _paid(share: payers.Share | None) -> dict[str, Any]:
-    gpus, used = (share.gpus, share.used) if share else (0, 0)
+def _by_envelope(shares: Iterable[payers.Share]) -> dict[tuple[str, str], tuple[int, GpuMicros]]:
+    """GPUs and GPU-time of each envelope: it may have paid as family, and as a sponsor since."""
+    sums: dict[tuple[str, str], tuple[int, GpuMicros]] = {}
+    for one in shares:
+        gpus, used = sums.get((one.budget, one.envelope), (0, 0))
+        sums[one.budget, one.envelope] = (gpus + one.gpus, used + one.used)
+    return sums
+
+
+def _paid(gpus: int, used: GpuMicros) -> dict[str, Any]:
     return {"gpus": gpus, "gpuMicroseconds": used, "gpuHours": used / HOUR}
 
 
@@ -212,7 +224,8 @@ def add(session: Session, run: str, owner: str, first: bool, dry_run: bool) -> N
             print(f"Run/{safe(line.key)}: {_place(owner, wanted)}{_TRIED if dry_run else ''}")
         if dry_run:
             return
-        _say_what_it_gives(fleet.view(), line, owner)
+        with suppress(Trouble):  # who may not read the ledger has written all the same
+            _say_what_it_gives(fleet.view(), line, owner)
         _say_if_it_starts(fleet.view(), line)
         _say_if_idle(fleet)
     hint(_next(session, "list", line))
