@@ -16,7 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 from bench import __main__ as command
-from bench import counted, gate, growth, history, instructions, plots, ranges
+from bench import counted, evidence, gate, growth, history, instructions, plots, ranges
 from bench.bed import Bed
 from bench.counters import lines
 from bench.gate import Gate
@@ -480,6 +480,22 @@ def test_every_promise_names_what_measures_it_and_every_benchmark_keeps_one() ->
     by = {one.by for one in PROMISED if " " not in one.by}
     assert by == set(BENCHES)
     assert {one.issue for one in PROMISED} == {2, 3, 4, 5, 6}
+
+
+def test_the_evidence_says_of_which_home_and_of_what_part_it_is_and_wants_all_that_it_asks_for() -> None:
+    """One test of four would have done, and a thousand seeds of embedded fleets stood for clusters, too."""
+    for home in ("embedded", "cluster"):
+        (seeds,) = [one for one in evidence.SHOWN if f"--home {home}" in one.command]
+        assert f"{home} fleet" in seeds.says or seeds.says.endswith(home)
+        assert f"--seeds {seeds.least} " in seeds.command
+    (crashes,) = [one for one in evidence.SHOWN if "proof crashes" in one.command]
+    assert "--every 9" in crashes.command
+    assert "one in nine of all" in crashes.says
+    (forecast,) = [one for one in evidence.SHOWN if "test_forecast" in one.command]
+    file = counted.ROOT / forecast.command.split()[-1]
+    listed = subprocess.run([sys.executable, "-m", "pytest", "-q", "-n0", "--collect-only", file], cwd=counted.ROOT,
+                            capture_output=True, text=True, check=True)  # fmt: skip
+    assert f"{forecast.least} tests collected" in listed.stdout
 
 
 # --- counting -----------------------------------------------------------------------------------------------------
