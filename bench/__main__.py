@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from signal import SIGINT
 from tempfile import TemporaryDirectory
 from time import perf_counter
 
@@ -15,6 +15,7 @@ from bench.gate import Gate
 from bench.promises import BENCHES, listed
 from bench.report import PLOTS, ROOT, Measured, Results, from_json, page, table, this_machine, to_json
 from bench.result import FULL, QUICK, TINY, Scale
+from proof import stops
 
 RESULTS = ROOT / "bench" / "results.json"
 DOCS = ROOT / "docs" / "performance.md"
@@ -38,10 +39,12 @@ def main(argv: list[str] | None = None) -> int:
     names = [counted.NAME] if options.counters else options.only or list(BENCHES)
     try:
         results = Results(scale, measure(names, scale))
-    except KeyboardInterrupt:
-        print("\nstopped (SIGINT). What was measured to its end can be accepted: --accept NAME.", file=sys.stderr)
-        return 128 + SIGINT
-    judged = Gate(results, ranges.load())
+    except KeyboardInterrupt as stop:
+        number = stops.number(stop)
+        print(f"\nstopped ({number.name}). What was measured to its end can be accepted: --accept NAME.",
+              file=sys.stderr)  # fmt: skip
+        return 128 + number
+    judged = Gate(results, ranges.load(), strict=os.environ.get("CI") == "true")
     shown = f"{table(results.rows, judged)}\n{judged.summary()}"
     print(to_json(results) if options.output == "json" else shown)
     _keep(results)
@@ -124,6 +127,10 @@ def _accept(names: list[str], scale: Scale, *, widen: bool) -> int:
         print(f"Nothing was measured of {', '.join(missing)} at the {scale.name} scale: "
               f"`python -m bench --only {missing[0]}` first.", file=sys.stderr)  # fmt: skip
         return 1
+    if dirty := [name for name in wanted if known[name].machine.commit.endswith(ranges.DIRTY)]:
+        print(f"What was measured of {', '.join(dirty)} is of no commit ({known[dirty[0]].machine.commit}): commit, "
+              f"measure that, and accept it, so that anybody can do the same.", file=sys.stderr)  # fmt: skip
+        return 1
     taken = gate.accept(Results(scale, {name: known[name] for name in wanted}), widen=widen)
     for row, found in taken:
         print(f"{row.bench}: {row.key}: {found.shown} {found.unit}, from {found.runs}")
@@ -165,7 +172,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Measure what Tenure promises about cost, and compare it with what was measured before.",
-        epilog="Exit status 1: a promise is broken, or a number is worse than its range in bench/ranges.json.",
+        epilog="Exit status 1: a promise is broken, or a number is worse than its range in bench/ranges.json; with "
+        "CI=true also: something could not be measured.",
     )
     add = parser.add_argument
     add("--only", action="append", choices=list(BENCHES), metavar="NAME",
@@ -185,5 +193,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def run(argv: list[str] | None = None) -> int:
+    """The same as a process: who is asked to end tidies up first."""
+    stops.listen()
+    return main(argv)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run())

@@ -3,6 +3,9 @@
 Promises and ranges speak of the full scale. A smaller one is for looking, or for testing the harness: it is held
 against neither, and passes if everything ran and what must be right at any size (all answers, say) is right. What is
 counted does not depend on how large the promises are measured: its ranges stand once, under ``any``, for every run.
+
+What could not be measured here (there is no control plane, no valgrind, no trace) is told by name and number, and then
+not all promises hold; where nothing may be left out (``CI=true``) it is a failure.
 """
 
 from __future__ import annotations
@@ -10,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from bench import counted, evidence, instructions, ranges
-from bench.ranges import Judged, Range, Ranges
+from bench.promises import PROMISED
+from bench.ranges import DIRTY, Judged, Range, Ranges
 from bench.report import Results
 from bench.result import Row, Scale
 
@@ -22,9 +26,11 @@ _LOOKED = {"quick": "Quick look", "tiny": "Harness test"}
 class Gate:
     """One run, judged by the ranges."""
 
-    def __init__(self, results: Results, known: Ranges) -> None:
+    def __init__(self, results: Results, known: Ranges, *, strict: bool = False) -> None:
+        """``strict``: what was not measured fails."""
         self._results = results
         self._known = known
+        self._strict = strict
         self._machines = {name: its.machine for name, its in results.benches.items()}
 
     def of(self, row: Row) -> tuple[str, Judged]:
@@ -72,12 +78,22 @@ class Gate:
 
     @property
     def passes(self) -> bool:
-        return not (self.broken or self.worse or self.missing or self.fresh)
+        return not (self.broken or self.worse or self.missing or self.fresh or (self._strict and self.unmeasured))
+
+    @property
+    def unmeasured(self) -> dict[str, str]:
+        """Benchmarks that say nothing of their promises here, and why."""
+        return {
+            name: next((row.what for row in its.rows), "not measured: it has no numbers")
+            for name, its in self._results.benches.items()
+            if self._compares(name) and (not its.rows or any(map(_left_out, its.rows)))
+        }
 
     def summary(self) -> str:
         """What came of it, and on the last line what to do."""
         parts = [*self._promises(), *self._numbers()]
-        return "\n".join([*self._looked(), *(["; ".join(parts) + "."] if parts else []), self._to_do()])
+        said = ["; ".join(parts) + "."] if parts else []
+        return "\n".join([*self._looked(), *self._left_out(), *self._of_no_commit(), *said, self._to_do()])
 
     # -- what came of it --
 
@@ -86,12 +102,27 @@ class Gate:
         if name in _LOOKED and not all(map(self._compares, self._results.benches)):
             yield f"{_LOOKED[name]}: no promise judged, because they are about the full scale."
 
+    def _left_out(self) -> Iterator[str]:
+        yield from (f"{name}: {why}" for name, why in self.unmeasured.items())
+
+    def _of_no_commit(self) -> Iterator[str]:
+        """Ranges that nobody can measure again: what they were taken from was never committed."""
+        found = [(row.bench, run.commit) for row in self._results.rows if (one := self.range_of(row)) is not None
+                 for run in one.taken_from if run.commit.endswith(DIRTY)]  # fmt: skip
+        if found:
+            names, commits = (", ".join(dict.fromkeys(some)) for some in zip(*found, strict=True))
+            yield f"Of no commit that can be checked out ({commits}) are ranges of {names}: to be taken anew."
+
     def _promises(self) -> Iterator[str]:
         broken, judged = len(self.broken), sum(self.holds(row) is not None for row in self._results.rows)
+        unmeasured = sum(one.by in self.unmeasured for one in PROMISED)
         if judged and self._is_whole:
-            yield f"{broken} of {judged} promises are broken" if broken else f"All {judged} promises hold"
+            every = f"The {judged} that were measured hold" if unmeasured else f"All {judged} promises hold"
+            yield f"{broken} of {judged} promises are broken" if broken else every
         elif broken:
             yield f"{broken} of {judged} answers are wrong, which they may be at no scale"
+        if unmeasured:
+            yield f"{unmeasured} promise{'s were' if unmeasured > 1 else ' was'} NOT measured"
 
     def _numbers(self) -> Iterator[str]:
         """How many numbers are where they are expected."""
@@ -125,6 +156,8 @@ class Gate:
                     "unseen.")  # fmt: skip
         if fresh := self.fresh:
             return f"Without a range: `{self._accept(_names(fresh))}`."
+        if unmeasured := self.unmeasured:
+            return f"Not measured here: {', '.join(unmeasured)}. Why is said above; with CI=true it is a failure."
         return "Nothing to do."
 
     def _accept(self, names: Iterable[str]) -> str:

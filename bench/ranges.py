@@ -35,6 +35,8 @@ Judged = Literal["inside", "better", "far", "worse", "new", "elsewhere", "unjudg
 another sort of machine, and says nothing of this one.
 ``unjudged``: nothing is expected of it, because it was not measured, or at another scale than that of the promises."""
 
+DIRTY = "-dirty"
+"""How a commit ends that what was measured is not quite of."""
 _STEADY = 0.03
 _ALLOWED = {"x": 0.35, "": 0.10, "%": 0.02}
 """How far a number may be from what was measured, by its unit, as a part of it."""
@@ -159,4 +161,4 @@ def _figure(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-__all__ = ["FILE", "Judged", "Origin", "Range", "Ranges", "load", "origin", "replace", "save", "take"]
+__all__ = ["DIRTY", "FILE", "Judged", "Origin", "Range", "Ranges", "load", "origin", "replace", "save", "take"]

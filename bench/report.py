@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from bench import growth, plots
 from bench.promises import BENCHES
-from bench.ranges import Judged
+from bench.ranges import DIRTY, Judged
 from bench.result import Machine, Row, Scale, number
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -63,7 +63,7 @@ def commit() -> str:
     head = git(["git", "rev-parse", "--short", "HEAD"]).stdout.strip()
     others = [".", *(f":!{path}" for path in WRITTEN)]
     changed = git(["git", "diff", "--quiet", "HEAD", "--", *others]).returncode != 0
-    return head + "-dirty" * changed if head else "unknown"
+    return head + DIRTY * changed if head else "unknown"
 
 
 def this_machine() -> Machine:
@@ -152,16 +152,20 @@ same whatever else the machine does.
 
 """
 
-_WHERE = "Measured {at} at commit {commit}: Python {python} on {system}, {cores} cores, load {load}.\n\n"
+_WHERE = "Measured {at} at commit {commit}: Python {python} on {system}, {cores} cores, load {load}.{older}\n\n"
+_OLDER = " **Of older code: {days} before the newest of these figures.**"
 
 
 def page(results: Results) -> str:
     """``docs/performance.md``."""
     out = [_PAGE, *_plots(results)]
+    newest = max((_when(its) for its in results.benches.values()), default=None)
     for bench in (name for name in BENCHES if name in results.benches):
         its = results.benches[bench]
         out.append(f"## {bench.capitalize()}\n\n{_promise(bench)}\n\n")
-        out.append(_WHERE.format(**msgspec.structs.asdict(its.machine)))
+        days = (newest - _when(its)).days if newest else 0
+        older = _OLDER.format(days="a day" if days == 1 else f"{days} days") if days else ""
+        out.append(_WHERE.format(**msgspec.structs.asdict(its.machine), older=older))
         out.append("| what | goal | measured | of goal | |\n|---|---:|---:|---:|---|\n")
         out.extend(
             f"| {row.what} | {row.promised} | {row.found} | {'' if row.ratio is None else number(row.ratio)} "
@@ -170,6 +174,10 @@ def page(results: Results) -> str:
         )
         out.append("\n")
     return "".join(out).rstrip() + "\n"
+
+
+def _when(its: Measured) -> datetime:
+    return datetime.fromisoformat(its.machine.at)
 
 
 def _plots(results: Results) -> Iterable[str]:

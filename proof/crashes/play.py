@@ -35,7 +35,7 @@ from tenure.ledger import LedgerRefused
 from tenure.shell import home as homes
 from tenure.shell.custodian import LENGTH, SIMULATED
 from tenure.simulate.scenario import Scenario
-from tenure.units import SECOND, Micros
+from tenure.units import MINUTE, SECOND, Micros
 
 Recover = Literal["same", "other", "rival", "client", "late"]
 RECOVERIES: tuple[Recover, ...] = get_args(Recover)
@@ -154,6 +154,7 @@ class _Play:
                 self.life.close()
             self.life, self.files = None, next_files
         if self.recover == "late":
+            self.world.away.append((self.world.now, self.world.now + LATE + MINUTE))
             self.world.now += LATE
 
     def _rivals_act(self) -> None:

@@ -25,6 +25,8 @@ class World:
 
     def __init__(self, scenario: Scenario) -> None:
         self.now: Instant = scenario.start
+        self.away: list[tuple[Instant, Instant]] = []
+        """When nobody drove, and the minute after that."""
         self.step = 0
         self.answered = False
         """Whether whoever took this step has the answer; if not, the step is asked for again."""

@@ -30,7 +30,7 @@ from proof.options import positive
 IMAGES = 5000
 HANG_SECONDS = 60
 """An image that takes this long hangs: the process ends, with the image's name."""
-COLUMNS = ("whole", "tail", "as its anchor", "refused", "found", "lost")
+COLUMNS = ("whole", "tail", "as its anchor", "refused", "found", "drivers only", "lost")
 Judged = list[tuple[Case, Outcome]]
 
 
@@ -57,7 +57,9 @@ def table(judged: Judged) -> str:
     """Kinds down, outcomes across, and how often each reason was given: of trials, see ``plan``."""
     counts = Counter((case.kind, outcome.verdict) for case, outcome in judged)
     reasons = Counter(
-        (outcome.verdict, outcome.why) for _, outcome in judged if outcome.verdict in ("refused", "found")
+        (outcome.verdict, outcome.why)
+        for _, outcome in judged
+        if outcome.verdict in ("refused", "found", "drivers only")
     )
     lines = [f"{'damage':<10}{'trials':>8}" + "".join(f"{name:>15}" for name in COLUMNS)]
     for kind in [*KINDS, "all"]:
@@ -65,7 +67,7 @@ def table(judged: Judged) -> str:
                for name in COLUMNS]  # fmt: skip
         if sum(row):
             lines.append(f"{kind:<10}{sum(row):>8}" + "".join(f"{number or '.':>15}" for number in row))
-    lines += ["", "refused, by code; found, by what the full check looked at:"]
+    lines += ["", "refused, by code; found and drivers only, by what the full check looked at:"]
     lines += [f"  {n:>6}  {verdict} {why}" for (verdict, why), n in sorted(reasons.items(), key=lambda one: -one[1])]
     return "\n".join(lines)
 
@@ -158,6 +160,8 @@ def _ending(judged: Judged, images: int) -> int:
     more = f", in {len(judged):,} trials" if len(judged) > images else ""
     plural = "s, no two with the same bytes" if images > 1 else ""
     print(f"\n{images:,} damaged image{plural}{more}: every acknowledged entry, or a refusal that says why.")
+    if misled := sum(outcome.verdict == "drivers only" for _, outcome in judged):
+        print(f"On {misled} of them only a driver is refused: who reads without the full check gets a wrong answer.")
     return 0
 
 

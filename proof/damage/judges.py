@@ -1,14 +1,17 @@
 """What came of opening a damaged store: everything, a refusal by its code, or the one thing that must not be.
 
 A ledger is examined and verified as an auditor does (read only), then opened and read as the fleet does. When both find
-nothing wrong, its answers must be the right ones, and one more entry must go in and stay. The question is always the
-same: is every acknowledged entry there, byte for byte, or does somebody say why not?
+nothing wrong, its answers must be the right ones, and one more entry must go in and stay. When only the full check
+finds something, the ledger is asked all the same: an answer may be refused, and where one is wrong, whoever drives must
+be refused. The question is always the same: is every acknowledged entry there, byte for byte, or does somebody say why
+not?
 """
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,7 @@ from tenure.kube.archive import Archive
 from tenure.kube.journal import open_journal, take_all
 from tenure.kube.refusals import StoreRefused
 from tenure.ledger import Ledger, LedgerRefused
+from tenure.ledger.verify import Report
 from tenure.shell.home import Home
 from tenure.shell.ledger_store import LedgerStore
 from tenure.shell.simulated import SimulatedExecutor
@@ -30,11 +34,13 @@ from tests.ledger.support import append
 
 ANCHOR = f"disk2/{LEDGER}.anchor"
 """Of a journal."""
+Answers = tuple[Any, ...]
 
 
 class Outcome(Struct, frozen=True):
     """``whole``: all there, maybe with what was never acknowledged (``tail``); ``refused`` and ``found`` (by the full
-    check, of what can be asked) say why in ``why``; ``lost`` is silence."""
+    check; whatever is answered is right) say why in ``why``; ``drivers only`` is found and refused to whoever drives,
+    and a reader is given a wrong answer; ``lost`` is silence."""
 
     verdict: str
     why: str = ""
@@ -93,16 +99,37 @@ def _ledger(folder: Path, whole: Original, floor: int) -> Outcome:
             return Outcome("lost", "an image that nobody saved")
         if outcome.verdict == "lost" or refusal is not None:
             return outcome  # an auditor who was refused does not write, and may see less than the writer mends
+        right = _right(ledger, folder)
         if not report.ok:
+            outcome = _found(ledger, report, right)
             _try_to_append(ledger)
-            return Outcome("found", "+".join(sorted({each.check for each in report.findings})))
-        if said != _right(ledger, len(found)):
+            return outcome
+        if said != right:
             return Outcome("lost", "the full check found nothing and an answer is wrong")
         added = append(ledger)
     with Ledger.open(path) as again:
         if [link.hash for link in again.links()] != found + added:
             return Outcome("lost", "an entry that was acknowledged after the damage is not there")
     return outcome
+
+
+def _found(ledger: Ledger, report: Report, right: Answers) -> Outcome:
+    """What the full check found, and whether anybody else would have noticed."""
+    why = "+".join(sorted({each.check for each in report.findings}))
+    misled = any(said not in (None, true) for said, true in zip(_answers(ledger), right, strict=True))
+    if misled and _drives(ledger, right):
+        return Outcome("lost", f"the full check finds {why}, and a driver starts on wrong answers")
+    return Outcome("drivers only" if misled else "found", why)
+
+
+def _drives(ledger: Ledger, right: Answers) -> bool:
+    """Whether a driver would start on it, knowing from the entries which leases are open."""
+    _, held, *_ = right
+    try:
+        ledger.attest([row.lease for row in held], at=ledger.head.seq)
+    except LedgerRefused:
+        return False
+    return True
 
 
 def _try_to_append(ledger: Ledger) -> None:
@@ -143,24 +170,43 @@ def _put(path: Path, raw: bytes | None) -> None:
             file.write(raw)
 
 
-def _answers(ledger: Ledger) -> tuple[object, ...]:
-    return (
-        ledger.leases(), ledger.leases(open_only=True), ledger.leases(at=5_000_000), ledger.leases(node="n1"),
-        ledger.usage(by="node", since=0, until=10**9), ledger.notes(), ledger.notes("Run/rai/train"),
-        ledger.decisions("rai", "train"), ledger.attempts("rai", "train"),
-    )  # fmt: skip
+def _answers(ledger: Ledger) -> Answers:
+    """What people ask; None is a refusal."""
+    return tuple(_asked(partial(ask, ledger)) for ask in QUESTIONS)
 
 
-_RIGHT: dict[str, tuple[object, ...]] = {}
+def _asked(ask: Callable[[], Any]) -> Any:
+    try:
+        return ask()
+    except LedgerRefused:
+        return None
 
 
-def _right(ledger: Ledger, count: int) -> tuple[object, ...]:
-    """The answers of a ledger that was rebuilt from the same entries and nothing else."""
-    head = ledger.head
-    if head.hash not in _RIGHT:
-        ledger.rebuild()
-        _RIGHT[head.hash] = _answers(ledger)
-    return _RIGHT[head.hash]
+QUESTIONS: tuple[Callable[[Ledger], Any], ...] = (
+    lambda ledger: ledger.leases(),
+    lambda ledger: ledger.leases(open_only=True),
+    lambda ledger: ledger.leases(at=5_000_000),
+    lambda ledger: ledger.leases(node="n1"),
+    lambda ledger: ledger.usage(by="node", since=0, until=10**9),
+    lambda ledger: ledger.notes(),
+    lambda ledger: ledger.notes("Run/rai/train"),
+    lambda ledger: ledger.decisions("rai", "train"),
+    lambda ledger: ledger.attempts("rai", "train"),
+)
+_RIGHT: dict[str, Answers] = {}
+
+
+def _right(ledger: Ledger, folder: Path) -> Answers:
+    """The answers of a new ledger that was given the same entries and nothing else."""
+    end = ledger.head.hash
+    if end not in _RIGHT:
+        (folder / "right").mkdir()
+        with Ledger.create(folder / "right" / LEDGER, fleet=ledger.fleet) as fresh:
+            with fresh.write() as tx:
+                for link in ledger.links():
+                    tx.take(link.body)
+            _RIGHT[end] = _answers(fresh)
+    return _RIGHT[end]
 
 
 def _fleet(folder: Path, whole: Original, floor: int) -> Outcome:
@@ -172,11 +218,12 @@ def _fleet(folder: Path, whole: Original, floor: int) -> Outcome:
             return Outcome("lost", "every entry is there, and the state is another")
         if outcome is not WHOLE:
             return outcome
+        ledger.attest(home.state.leases.values(), at=home.seq)
         now = home.state.now
         home.handle(Apply((run("after", 1, owner="org:west"),)), now=now)
         home.drive(now=now)
         report = ledger.verify()
-        return outcome if report.ok else Outcome("found", "+".join(sorted({one.check for one in report.findings})))
+        return outcome if report.ok else _found(ledger, report, _right(ledger, folder))
 
 
 def _journal(folder: Path, whole: Original, floor: int) -> Outcome:
@@ -189,11 +236,10 @@ def _journal(folder: Path, whole: Original, floor: int) -> Outcome:
         if known != list(whole.acknowledged)[: len(known)]:
             return Outcome("lost", "the journal has other entries than the ledger")
         take_all(journal, whole.lines[len(known) :])
+        journal.attest()
         report = journal.verify()
         outcome = _compared([link.hash for link in journal.links()], whole, len(whole.acknowledged))
-        if outcome is WHOLE and not report.ok:
-            return Outcome("found", "+".join(sorted({each.check for each in report.findings})))
-        return outcome
+        return _found(journal, report, _right(journal, folder)) if outcome is WHOLE and not report.ok else outcome
 
 
 def _archive(folder: Path, whole: Original, floor: int) -> Outcome:

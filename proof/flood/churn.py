@@ -229,7 +229,7 @@ def rows(folder: Path, hours: float, *, tell: Tell, seed: int = 1) -> Iterator[R
     ):
         before, after = getattr(first, name), getattr(last, name)
         yield Row(bench=NAME, what=f"{says} {when} against {FIRST}", goal=GOALS[name], measured=after / before,
-                  steady=name != "resident", detail={"before": before, "after": after, **counts})  # fmt: skip
+                  steady=name in ("image", "blocks"), detail={"before": before, "after": after, **counts})  # fmt: skip
 
 
 # --- looking at memory ----------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from proof.sim.liveness import left_waiting, still_busy
@@ -84,14 +85,18 @@ class Watch:
         return [one.sentence() for one in kept]
 
     def _excused(self, one: Violation) -> bool:
-        """A limit that was crossed, or whose grace ran out, while nobody drove."""
-        found = _SINCE.search(one.message)
-        if one.invariant != LIMITS.name or found is None:
-            return False
-        since = parse_time(found[1])
-        grace = parse_duration(self.auditor._books.policy.budget_grace) + MINUTE
-        late = max(one.at, since + grace)  # of two policies, that which was in force then
-        return any(due <= late and since <= until for due, until in self._away)
+        return excused(one, self.auditor, self._away)
+
+
+def excused(one: Violation, auditor: Auditor, away: Iterable[tuple[Instant, Instant]]) -> bool:
+    """A limit that was crossed, or whose grace ran out, while nobody drove; ``away`` is when that was."""
+    found = _SINCE.search(one.message)
+    if one.invariant != LIMITS.name or found is None:
+        return False
+    since = parse_time(found[1])
+    grace = parse_duration(auditor._books.policy.budget_grace) + MINUTE
+    late = max(one.at, since + grace)  # of two policies, that which was in force then
+    return any(due <= late and since <= until for due, until in away)
 
 
 def finish(world: EmbeddedWorld) -> list[str]:

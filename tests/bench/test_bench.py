@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from bench import __main__ as command
 from bench import admission, history, kube, mix, ranges, report
@@ -86,7 +87,7 @@ def test_the_command_fails_when_a_promise_is_broken(
     monkeypatch.setattr(command, "measure", lambda names, scale: measured(rows))
     monkeypatch.setattr(command, "CACHE", tmp_path)
     monkeypatch.setattr(command, "RESULTS", tmp_path / "results.json")
-    monkeypatch.setattr(command, "Gate", lambda results, _: Gate(results, expected(results)))
+    monkeypatch.setattr(command, "Gate", lambda results, _, **how: Gate(results, expected(results), **how))
     assert command.main([]) == status
     shown = capsys.readouterr().out
     assert all(row.what in shown and row.found in shown for row in rows)
@@ -106,6 +107,18 @@ def test_the_page_tells_every_row_and_where_it_was_measured() -> None:
     assert all(row.what in text and row.found in text for row in results.rows)
     assert this_machine().commit in text
     assert "NO" in table(results.rows)
+
+
+def test_the_page_marks_what_is_older_than_the_rest() -> None:
+    """Figures of 71 commits ago stood beside those of today, and only their date told."""
+    new = replace(this_machine(), at="2026-11-18T13:25:00+00:00")
+    old = replace(new, at="2026-11-16T13:24:56+00:00")
+    admission, _, commits = page(
+        Results(TINY, {"commits": Measured(new, [KEPT]), "admission": Measured(old, [TOLD])})
+    ).partition("## Commits")
+    assert "**Of older code: 2 days before the newest of these figures.**" in admission
+    assert "older code" not in commits
+    assert "older code" not in page(Results(TINY, measured([KEPT, TOLD])))
 
 
 def test_what_measuring_writes_does_not_make_a_commit_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,13 +9,14 @@ import sys
 import xml.etree.ElementTree as ET
 from functools import partial
 from pathlib import Path
+from signal import SIGTERM
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
 from bench import __main__ as command
-from bench import counted, gate, growth, history, instructions, plots, ranges
+from bench import counted, evidence, gate, growth, history, instructions, plots, ranges
 from bench.bed import Bed
 from bench.counters import lines
 from bench.gate import Gate
@@ -24,6 +25,7 @@ from bench.load import batch
 from bench.promises import BENCHES, PROMISED
 from bench.report import PLOTS, Measured, Results, from_json, page, this_machine
 from bench.result import FULL, TINY, Machine, Row, Scale
+from tenure.testing.kube import until
 
 MACHINE = Machine(
     at="2026-11-15T12:00:00+00:00", commit="c0ffee1", python="3.11.7", system="Linux x", cores=2, load=0.5
@@ -187,8 +189,86 @@ def test_the_table_tells_from_how_many_runs_a_range_comes(
 def test_a_number_that_is_measured_no_more_fails(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gate.accept(results(STEPS, LINES))
     assert run(monkeypatch, STEPS) == 1
-    left_out = replace(STEPS, what="not measured: there is no valgrind", unit="")
-    assert run(monkeypatch, left_out) == 0, "but what cannot be measured here is told, and is no failure"
+
+
+@pytest.mark.parametrize(("ci", "status"), [("", 0), ("true", 1)])
+def test_what_cannot_be_measured_here_is_told_by_number_and_fails_where_nothing_may_be_left_out(
+    ci: str, status: int, file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a control plane, the traces and valgrind it said that all promises hold, and that nothing is to do."""
+    monkeypatch.setenv("CI", ci)
+    gate.accept(results(TIMED))
+    none = [Row(bench=name, what="not measured: there is none", measured=0, unit="") for name in ("kube-gang", "mix")]
+    assert run(monkeypatch, TIMED, *none) == status
+    shown = capsys.readouterr().out
+    assert "kube-gang: not measured: there is none\n" in shown
+    assert "The 1 that were measured hold; 2 promises were NOT measured; 1 known numbers are within" in shown
+    assert "All" not in shown
+    assert shown.endswith("Not measured here: kube-gang, mix. Why is said above; with CI=true it is a failure.\n")
+    assert run(monkeypatch, TIMED) == 0
+    assert "All 1 promises hold; " in capsys.readouterr().out
+
+
+def test_at_another_scale_no_promise_is_missed(file: Path) -> None:
+    left_out = Row(bench="mix", what="not measured: there is none", measured=0, unit="")
+    assert Gate(results(left_out, scale=TINY), ranges.load(), strict=True).passes
+    assert not Gate(results(left_out), ranges.load(), strict=True).passes
+
+
+def test_what_is_of_no_commit_is_not_accepted_and_ranges_of_such_are_named(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gate.accept(results(TIMED))
+    before = file.read_bytes()
+    dirty = results(replace(TIMED, measured=1.6), machine=replace(MACHINE, commit="c0ffee1-dirty"))
+    monkeypatch.setattr(command, "measure", lambda names, scale: dirty.benches)
+    command.main([])
+    assert "can be checked out" not in capsys.readouterr().out
+    assert command.main(["--accept", "admission"]) == 1
+    assert "of admission is of no commit (c0ffee1-dirty): commit, measure that" in capsys.readouterr().err
+    assert file.read_bytes() == before
+    gate.accept(dirty)
+    assert command.main([]) == 0
+    assert "Of no commit that can be checked out (c0ffee1-dirty) are ranges of admission" in capsys.readouterr().out
+
+
+_SLOW = """
+import signal, sys, time
+from pathlib import Path
+def end(*_):
+    Path(sys.argv[1], "tidied").touch()
+    sys.exit(1)
+signal.signal(signal.SIGTERM, end)
+Path(sys.argv[1], "begun").touch()
+time.sleep(600)
+"""
+_STOPPED = f"""
+import sys
+from pathlib import Path
+from bench import __main__ as command, evidence, promises
+
+class Slow:
+    def run(self, scale, folder):
+        return evidence._ended([sys.executable, "-c", {_SLOW!r}, sys.argv[2]])
+
+command.CACHE = Path(sys.argv[1])
+promises.BENCHES["scan"] = Slow()
+sys.exit(command.run(["--only", "scan"]))
+"""
+"""A benchmark that runs a command which takes long, and tidies up when it is asked to end."""
+
+
+def test_who_is_asked_to_end_asks_its_children_and_leaves_no_folder(tmp_path: Path) -> None:
+    """SIGTERM left the commands of the evidence running, and the folder of the benchmark behind."""
+    words = [sys.executable, "-c", _STOPPED, str(tmp_path / "cache"), str(tmp_path)]
+    with subprocess.Popen(words, cwd=counted.ROOT, stderr=subprocess.PIPE, text=True) as child:
+        until(lambda: (tmp_path / "begun").exists() or child.poll() is not None)
+        child.terminate()
+        said = child.communicate()[1]
+    assert child.returncode == 128 + SIGTERM, said
+    assert "stopped (SIGTERM)" in said
+    assert (tmp_path / "tidied").exists()
+    assert not list((tmp_path / "cache").iterdir())
 
 
 def test_a_number_of_the_full_scale_without_a_range_fails(file: Path) -> None:
@@ -259,6 +339,7 @@ class Measuring:
 def test_what_was_measured_is_not_lost_with_who_comes_after(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(command, "this_machine", lambda: MACHINE)
     monkeypatch.setitem(BENCHES, "admission", Measuring(TIMED))
     monkeypatch.setitem(BENCHES, "scan", Measuring(ends=KeyboardInterrupt()))
     assert command.main(["--only", "admission", "--only", "scan"]) == 130
@@ -350,6 +431,14 @@ def test_every_number_of_the_kept_results_has_a_range_with_its_origin() -> None:
         assert all(one.commit and one.at and one.system for one in found.taken_from)
 
 
+def test_the_kept_results_pass_the_kept_ranges() -> None:
+    """Figures were committed that their own gate fails."""
+    kept = from_json(command.RESULTS.read_text())
+    assert kept is not None
+    judged = Gate(kept, ranges.load(), strict=True)
+    assert judged.passes, judged.summary()
+
+
 def test_the_page_and_its_pictures_are_of_the_kept_results() -> None:
     kept = from_json(command.RESULTS.read_text())
     assert kept is not None
@@ -391,6 +480,22 @@ def test_every_promise_names_what_measures_it_and_every_benchmark_keeps_one() ->
     by = {one.by for one in PROMISED if " " not in one.by}
     assert by == set(BENCHES)
     assert {one.issue for one in PROMISED} == {2, 3, 4, 5, 6}
+
+
+def test_the_evidence_says_of_which_home_and_of_what_part_it_is_and_wants_all_that_it_asks_for() -> None:
+    """One test of four would have done, and a thousand seeds of embedded fleets stood for clusters, too."""
+    for home in ("embedded", "cluster"):
+        (seeds,) = [one for one in evidence.SHOWN if f"--home {home}" in one.command]
+        assert f"{home} fleet" in seeds.says or seeds.says.endswith(home)
+        assert f"--seeds {seeds.least} " in seeds.command
+    (crashes,) = [one for one in evidence.SHOWN if "proof crashes" in one.command]
+    assert "--every 9" in crashes.command
+    assert "one in nine of all" in crashes.says
+    (forecast,) = [one for one in evidence.SHOWN if "test_forecast" in one.command]
+    file = counted.ROOT / forecast.command.split()[-1]
+    listed = subprocess.run([sys.executable, "-m", "pytest", "-q", "-n0", "--collect-only", file], cwd=counted.ROOT,
+                            capture_output=True, text=True, check=True)  # fmt: skip
+    assert f"{forecast.least} tests collected" in listed.stdout
 
 
 # --- counting -----------------------------------------------------------------------------------------------------

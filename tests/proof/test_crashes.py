@@ -16,17 +16,20 @@ import pytest
 import yaml
 
 from proof.commit import ROOT, describe
-from proof.crashes import main, stock
+from proof.crashes import judge, main, stock
 from proof.crashes.command import Share, _read, units
 from proof.crashes.judge import Verdict
 from proof.crashes.life import MortalHome
-from proof.crashes.play import RECOVERIES, UNCOMPARED, Recover, Schedule, play
+from proof.crashes.play import LATE, RECOVERIES, UNCOMPARED, Recover, Schedule, _Play, play
 from proof.crashes.schedules import DAILY_PAIRS, DAILY_SINGLES, Bench, cells
 from proof.crashes.trap import POINTS, Place
 from proof.crashes.world import Hands
+from tenure.audit import Auditor, Violation
+from tenure.audit.invariants import LIMITS
 from tenure.notify.progress import Delivered
 from tenure.shell.home import Home
 from tenure.testing.scenarios import brief
+from tenure.units import format_time
 
 by_name = pytest.mark.parametrize("name", stock.names())
 
@@ -199,6 +202,33 @@ def test_a_place_that_nobody_comes_by_is_a_failure(folder: Path, capsys: pytest.
     assert verdict.wrongs == ("nobody came by 999:begin, where the process was to die",)
     assert main(["--scenario", bench.name, "--write", "999", "--point", "begin"]) == 2
     assert "these are its writes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("recover", "after", "blamed"), [
+    ("late", 0, False), ("late", 2 * LATE, True), ("other", 0, True),
+])  # fmt: skip
+def test_only_what_ran_out_while_nobody_drove_is_excused(
+    recover: Recover, after: int, blamed: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever came late was never held to the limits of envelopes, whenever they were crossed."""
+    bench, deaths = _bench("start-and-complete", folder), list[int]()
+    die = _Play._die
+
+    def dying(self: _Play, files: Path) -> None:
+        deaths.append(self.world.now)
+        die(self, files)
+
+    def overdrawn(self: Auditor, entries: object, *, now: int) -> list[Violation]:
+        since = deaths[0] + after
+        message = f"too many, crossed at {format_time(since)}, and not in time"
+        return [Violation(invariant=LIMITS.name, at=since, object="Budget/a", expected=0, found=8, message=message)]
+
+    monkeypatch.setattr(_Play, "_die", dying)
+    monkeypatch.setattr(Auditor, "recheck", overdrawn)
+    judge._audited.cache_clear()
+    verdict = bench.run(crash(bench.name, 6, "before-commit", recover=recover))
+    judge._audited.cache_clear()
+    assert [wrong.split()[0] for wrong in verdict.wrongs] == [LIMITS.name] * blamed
 
 
 # --- the command --------------------------------------------------------------------------------------------------

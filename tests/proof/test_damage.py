@@ -126,6 +126,23 @@ def test_a_ledger_that_ignored_its_anchor_would_be_caught(
     assert any("entries and looks fine" in why for why in lost)
 
 
+def test_a_wrong_answer_to_a_reader_is_told_and_a_driver_on_it_would_be_caught(
+    monkeypatch: pytest.MonkeyPatch, wholes: dict[str, Original], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A page over that of the open leases: every entry is there, and one lease less is shown."""
+    case = Case.named("finished:pages:fleet.db:over-6-23")
+    judged = damage.run([case], wholes, folder)
+    assert [(outcome.verdict, outcome.why) for _, outcome in judged] == [("drivers only", "sqlite")]
+    assert damage._ending(judged, 1) == 0
+    assert "On 1 of them only a driver is refused" in capsys.readouterr().out
+    monkeypatch.setattr(Ledger, "attest", lambda *_, **__: None)
+    ((_, outcome),) = damage.run([case], wholes, folder)
+    assert (outcome.verdict, outcome.why) == (
+        "lost",
+        "the full check finds sqlite, and a driver starts on wrong answers",
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [

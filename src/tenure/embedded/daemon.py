@@ -65,6 +65,8 @@ class Daemon:
         """Told, in a sentence, when a receiver of notifications goes away, comes back, or refuses for good."""
         self.stopping = Event()
         self._executor: ProcessExecutor | None = None
+        self._attested = False
+        """The ledger's tables were found to be right: asked once, when driving begins."""
 
     def run(self, *, until_idle: bool = False) -> None:
         """Drive; with ``until_idle`` only until nothing waits, runs or stops any more."""
@@ -136,6 +138,9 @@ class Daemon:
 
     def _home(self, ledger: Ledger) -> Home:
         home = Home(self._store(ledger), custodians=self.custodians, watch=self._saw)
+        if not self._attested:
+            ledger.attest(home.state.leases.values(), at=home.seq)
+            self._attested = True
         if self.metered is not None:
             self.metered.begin(home)
         for one in self.custodians:

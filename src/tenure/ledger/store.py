@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Self
 
 from msgspec import Struct
 
+from tenure.facts import Closed, Lease, Opened
 from tenure.ledger import anchor as anchors
 from tenure.ledger import chain, connect, derive
 from tenure.ledger.anchor import Mark
@@ -48,6 +49,8 @@ WRITE_POINTS = (
 )  # fmt: skip
 CREATE_POINTS = ("anchor-made", "file-built", "file-linked")
 """The named points at which a hook is called, in order: places to die at."""
+ATTESTED = 10_000
+"""Entries up to which ``attest`` looks at all of a ledger: two or three seconds' work, and more with each one more."""
 
 
 class Accepted(Struct, frozen=True, kw_only=True):
@@ -277,7 +280,10 @@ class Ledger(Reader):
     def _check_tables(self, error: Exception) -> None:
         """An entry contradicts the query tables: whose fault is it? Theirs, if they differ from the entries."""
         for finding in self.verify().findings:
-            raise refused(Code.Damaged, path=self.path, why=finding.sentence.rstrip(".")) from error
+            raise self._damaged(finding.sentence) from error
+
+    def _damaged(self, sentence: str) -> LedgerRefused:
+        return refused(Code.Damaged, path=self.path, why=sentence.rstrip("."))
 
     def _commit(self, tx: Transaction) -> None:
         try:
@@ -322,6 +328,46 @@ class Ledger(Reader):
             anchors.overwrite(fd, self.anchor_path, after)
         self.refusal = None
         return Accepted(before=None if seen is None else seen.mark, after=after)
+
+    def attest(self, held: Iterable[Lease] | None = None, *, at: int = 0) -> None:
+        """Refuse query tables that would give a wrong answer: asked once by whoever drives a fleet, before acting.
+
+        Opening compares the end of the chain and no table, so that it costs the same after ten years. This holds all
+        of them against the entries where those are no more than ``ATTESTED``. Of a longer history it only compares the
+        leases that are open with those that are ``held`` after entry ``at``; the rest is left to ``verify``.
+        """
+        if self.head.seq <= ATTESTED:
+            for finding in self.verify().findings:
+                if finding.check not in ("sqlite", "snapshots") or (finding.check == "sqlite" and self._misleads()):
+                    raise self._damaged(finding.sentence)
+        if held is not None:
+            self._compare_held({lease.key: lease for lease in held}, at)
+
+    def _compare_held(self, held: dict[str, Lease], at: int) -> None:
+        with self._asking() as db:
+            db.execute("BEGIN")  # others may be writing
+            try:
+                for link in chain.walk(db, path=self.path, after=at):
+                    for fact in link.entry.facts:
+                        if isinstance(fact, Opened):
+                            held[fact.lease.key] = fact.lease
+                        elif isinstance(fact, Closed):
+                            for name in fact.leases:
+                                held.pop(f"{fact.namespace}/{name}", None)
+                stored = {row.lease.key: row.lease for row in self.leases(open_only=True)}
+            finally:
+                self._rollback()
+        for key in sorted(stored.keys() | held.keys()):
+            if stored.get(key) != held.get(key):
+                raise self._damaged(f"the open lease {key} is not in its query tables as it is in the entries")
+
+    def _misleads(self) -> bool:
+        """Whether SQLite finds fault with a table that answers come from: pages of images only save time."""
+        with self._asking() as db:
+            for table in ("meta", "entries", *derive.TABLES):
+                if [text for (text,) in db.execute(f"PRAGMA integrity_check({table})")] != ["ok"]:
+                    return True
+            return any(row[0] in derive.TABLES for row in db.execute("PRAGMA foreign_key_check"))
 
     def verify(self, progress: Progress | None = None) -> Report:
         """Check everything there is to check; findings are values, nothing is changed."""

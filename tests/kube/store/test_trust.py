@@ -1,11 +1,14 @@
 """An API server that shows another past than the journal remembers: nothing is admitted, and the words say why."""
 
 import copy
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tenure.cli.server import operator
 from tenure.kube.client import Client
 from tenure.kube.loop import IO
 from tenure.kube.refusals import Code, StoreRefused
@@ -69,6 +72,21 @@ def test_an_operator_that_starts_on_an_old_copy_refuses_to(open_store: OpenStore
     store.close()
     with pytest.raises(StoreRefused, match="Behind"):
         open_store()
+
+
+def test_an_operator_does_not_start_on_a_journal_whose_tables_differ_from_its_entries(
+    io: IO, client: Client, tmp_path: Path
+) -> None:
+    path = tmp_path / "journal.db"
+    with KubeStore.open(io, client, path, fleet="lab") as store:
+        say(store, "a", "b")
+    with closing(sqlite3.connect(path)) as db, db:
+        assert db.execute("UPDATE notes SET message = 'another' WHERE seq = 1").rowcount
+    with (
+        pytest.raises(LedgerRefused, match=r"Damaged: .* of notes is not as it should be"),
+        operator._ledger(io, client, tmp_path, anchor=None, archive=None),
+    ):
+        pass
 
 
 def test_the_anchor_remembers_when_the_journal_is_lost(

@@ -227,6 +227,7 @@ def _ledger(io: IO, client: Client, folder: Path, *, anchor: Path | None, archiv
         step = "`tenure install --kube` installs what is needed"
         raise Trouble(str(error), next_step=step, exit=Exit.REFUSED) from error
     with store:
+        store.ledger.attest()
         yield store
 
 
