@@ -31,19 +31,20 @@ there nothing more to do: once the start has come, pods that an earlier entry as
 earlier promise that is late lasts that much longer, as soon as it is due and its record says what it waits for, and
 what is held for a run that is being started (Active, since before, its draw over) is held against everybody; a plan
 that counts on cuts counts on none of those who came by an earlier promise since, nor who have not run for long enough
-to be drawn, as who was there when it was made, and was bound late since. An edit of the run, or another width, is a cause of its own; so is an earlier promise that begins in the
-midst of the old plan, and money that hours or caps withhold, whose window would close before the run is over (however
-late it is, unless it waits a moment for who ends late), or that may not be spent there any more, unless the new plan is
-paid by other money, which would have paid for the old one as well; and a run that was itself cut cuts nobody, and
-waits. A start that was due, and is being made now elsewhere, is not delayed by who is let in where it would have had to
-wait for somebody to leave; nor, wherever it is made, by who was there before. Who was let in while somebody else was
-still to be gone by then is not to blame if that one, who was there first, overstays, or was bound late; nor is who was
-let in when the start was planned no earlier than it is now, and has only come nearer in between; nor who was let in
-before an earlier promise was planned anew, onto what the later one counted on, so far as that takes more than it did;
-nor who was let in while the pot held more, by so much; nor, where those who are not to blame are in the way of the old
-plan by themselves, who was let in before they were, or by the same entry after the move; nor who is let in after a move
-that earlier promises called for, whatever the same entry makes of these then. Who was let in before the claim itself
-came to take more of a pot is in the way only of what it took until then.
+to be drawn, as who was there when it was made, and was bound late since. An edit of the run, or another width, is a
+cause of its own; so is an earlier promise that begins in the midst of the old plan, and money that hours or caps
+withhold, whose window would close before the run is over (however late it is, unless it waits a moment for who ends
+late), or that may not be spent there any more, unless the new plan is paid by other money, which would have paid for
+the old one as well; and a run that was itself cut cuts nobody, and waits. A start that was due, and is being made now
+elsewhere, is not delayed by who is let in where it would have had to wait for somebody to leave; nor, wherever it is
+made, by who was there before. Who was let in while somebody else was still to be gone by then is not to blame if that
+one, who was there first, overstays, or was bound late; nor is who was let in when the start was planned no earlier than
+it is now, and has only come nearer in between; nor who was let in before an earlier promise was planned anew, onto what
+the later one counted on, so far as that takes more than it did; nor who was let in while the pot held more, by so much;
+nor, where those who are not to blame are in the way of the old plan by themselves, who was let in before they were, or
+by the same entry after the move; nor who is let in after a move that earlier promises called for, whatever the same
+entry makes of these then. Who was let in before the claim itself came to take more of a pot is in the way only of what
+it took until then.
 
 **What stands**, on a settled world: no Pending reservation has a start that is past.
 
