@@ -72,7 +72,7 @@ def test_it_says_when_it_lives_and_is_ready_and_stops_when_asked(world: World, t
     (port,) = free_ports(1)
     with process(world.plane, tmp_path, "--probes", f"127.0.0.1:{port}") as child:
         until(lambda: asked(port, "/readyz") == 200)
-        assert asked(port, "/livez") == 200
+        assert (asked(port, "/startz"), asked(port, "/livez")) == (200, 200)
         world.submit("train", 8, **here(world))
         world.is_phase("train", "Running")
         child.send_signal(signal.SIGTERM)

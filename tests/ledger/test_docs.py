@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,8 @@ from tenure.ledger import Code, Ledger, sidecar
 from tenure.units import parse_time
 from tests.ledger.support import closed, copy, hashes, noted, opened
 
-PAGE = (Path(__file__).parents[2] / "docs" / "concepts" / "ledger.md").read_text("utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "concepts" / "ledger.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```(sh|python)\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 MIDNIGHT = parse_time("2025-11-01T00:00:00Z")
 
@@ -77,6 +79,16 @@ def test_a_backup_is_a_ledger(filled: Path, tmp_path: Path) -> None:
     said = hashes(filled)
     assert run(filled.parent, "VACUUM INTO") == ""
     assert hashes(tmp_path / "backup.db", anchor=sidecar(filled)) == said
+
+
+@pytest.mark.parametrize("page", ["concepts/ledger.md", "howto/operators.md"])
+def test_regression_a_backup_is_for_its_owner_alone(filled: Path, page: str) -> None:
+    """Everybody on the machine could read it: who ran what, and who paid."""
+    if "sqlite3 -readonly" in (text := (DOCS / page).read_text("utf-8")) and shutil.which("sqlite3") is None:
+        pytest.skip("the sqlite3 command is not installed")
+    [command] = [line.removeprefix("$ ") for line in text.splitlines() if "VACUUM INTO" in line]
+    subprocess.run(["bash", "-euc", f"umask 022; {command}"], cwd=filled.parent, check=True)
+    assert stat.S_IMODE((filled.parent / "backup.db").stat().st_mode) == 0o600
 
 
 def test_accepting_works_as_written(filled: Path, tmp_path: Path) -> None:

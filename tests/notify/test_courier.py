@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from tenure.embedded.metered import receivers
 from tenure.facts import PutBudget, PutRun
 from tenure.ledger import Ledger, LedgerRefused
 from tenure.notify import Outbox
@@ -17,6 +19,7 @@ from tenure.notify.deliver import LAZY, PAGE, SENDS_PER_TURN, Courier
 from tenure.notify.progress import ISOLATE_EVERY, LAG_COUNT_MAX, Answer, Away, Declined, Delivered
 from tenure.testing import budget, run
 from tenure.units import MINUTE, SECOND
+from tests.cli.support import call
 from tests.notify.support import NOW, PACE, Post, courier, noted, order_kept, receiver, rounds, tell
 
 DOWN = Away(why="connection refused")
@@ -213,7 +216,32 @@ def test_an_event_refused_often_enough_is_a_dead_letter_and_its_object_goes_on(l
     [dead] = Outbox(ledger).dead_letters("hook", limit=10)
     assert (dead.object, dead.seq, dead.idx, dead.refusals, dead.why) == ("Run/rai/a", 1, 0, 3, "answered 422")
     assert Outbox(ledger).states()[0].dead == 1
-    assert said == ["receiver hook answered 422, 3 times: the event of entry 1 is a dead letter"]
+    assert said == [
+        "receiver hook answered 422: the event is kept, trying again",
+        "receiver hook answered 422, 3 times: the event of entry 1 is a dead letter",
+        "receiver hook owes no answer any more",
+    ]
+
+
+def test_regression_a_receiver_that_answers_500_to_everything_is_told_of_once_and_its_oldest_event_ages(
+    ledger: Ledger, path: Path
+) -> None:
+    """It was well: no line in the log, nothing behind, nothing dead."""
+    post, said = Post(lambda _: OOPS), list[str]()
+    man = courier(ledger, receiver(), post, report=said.append)
+    scraped = receivers(path, None, ["hook"], clock=lambda: NOW + 1 + 60 * MINUTE)
+    tell(ledger, "a1", "b1", "a2")
+    rounds(man, now=NOW, until=NOW + 60 * MINUTE)
+    assert said == ["receiver hook answered 500: the event is kept, trying again"]
+    assert ("notifier_outbox_events", ("hook",), 0.0) in scraped()
+    assert ("notifier_delay_seconds", ("hook",), 3600.0) in scraped()
+    assert re.search(r"^hook +lags +0 ", call("tenure", "notify", "status", str(path)).out, re.MULTILINE)
+
+    post.script = lambda _: Delivered()
+    rounds(man, now=NOW + 60 * MINUTE, until=NOW + 120 * MINUTE)
+    assert said[1:] == ["receiver hook owes no answer any more"]
+    assert ("notifier_delay_seconds", ("hook",), 0.0) in scraped()
+    assert re.search(r"^hook +well +3 ", call("tenure", "notify", "status", str(path)).out, re.MULTILINE)
 
 
 def test_only_refusals_make_a_dead_letter_not_failures_before_them(ledger: Ledger) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from threading import Event
 
@@ -11,7 +12,9 @@ from msgspec.structs import replace
 
 from tenure.ledger import Code, Ledger
 from tenure.ledger.refusals import refused
-from tenure.notify import Deliverer, NotifyConfig, Outbox
+from tenure.notify import Deliverer, NotifyConfig, Outbox, deliver
+from tenure.notify.http import HttpSink
+from tenure.notify.progress import Answer
 from tests.notify.support import NOW, PACE, PATIENT, Reply, Running, Web, http, noted, receiver, tell, to_file
 
 
@@ -58,6 +61,27 @@ def test_a_receiver_that_was_down_gets_everything_when_it_is_up(ledger: Ledger, 
         "receiver hook: 127.0.0.1: connection refused; its events are kept, trying again",
         "receiver hook answers again",
     ]
+
+
+def test_regression_a_mistake_in_the_notifier_is_told_and_its_receiver_goes_on(
+    ledger: Ledger, path: Path, web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread ended, and the receiver heard of nothing any more until the driver was started again."""
+    said, answers = list[str](), iter([RuntimeError("s3cr3t"), RuntimeError("s3cr3t")])
+    send = HttpSink.send
+
+    def stumbling(sink: HttpSink, bodies: Sequence[bytes]) -> Answer:
+        if (error := next(answers, None)) is not None:
+            raise error
+        return send(sink, bodies)
+
+    monkeypatch.setattr(HttpSink, "send", stumbling)
+    monkeypatch.setattr(deliver, "RETRY", 0.01)
+    with Running(Deliverer(path, config(receiver(to=http(web.port))), report=said.append)):
+        tell(ledger, "a1")
+        web.wait_for(1)
+    assert web.taken() == ["a1"]
+    assert said == ["receiver hook: RuntimeError in the notifier; its events are kept, trying again"]
 
 
 def test_what_happened_while_nobody_ran_is_delivered_by_the_next(ledger: Ledger, path: Path, web: Web) -> None:

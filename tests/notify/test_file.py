@@ -146,6 +146,14 @@ def test_an_error_names_the_field_and_what_would_be_right(receiver: str, error: 
         ("http://user:hunter2@h/", "holds a user name or password"),
         ("http:///x", "names no host"),
         ("http://h:0/", "names no port that exists"),
+        (
+            "http://hooks..example.com/x",
+            "names no host that can be resolved: parts are up to 63 characters, with one dot between them",
+        ),
+        (
+            f"https://{'a' * 64}.example.com/x",
+            "names no host that can be resolved: parts are up to 63 characters, with one dot between them",
+        ),
         ("http://h:99999/", "not a URL"),
         ("http://[::1/", "not a URL"),
         ("http://h/#frag", "has a fragment, which is never sent"),

@@ -173,6 +173,13 @@ def test_nobody_listens(web: Web) -> None:
     assert HttpSink(http(port), environ={}).send([EVENT]) == Away(why="127.0.0.1: connection refused")
 
 
+@pytest.mark.parametrize("host", ["hooks..example.com", f"{'a' * 64}.example.com"])
+def test_regression_a_host_name_that_no_resolver_can_be_asked_for_makes_it_wait(host: str) -> None:
+    """The library raises neither an OSError nor one of its own: the receiver's thread ended."""
+    to = replace(http(1), host=host)
+    assert HttpSink(to, environ={}).send([EVENT]) == Away(why=f"{host}: its host name cannot be resolved")
+
+
 def test_a_host_name_that_is_none() -> None:
     to = replace(http(80), host="nowhere.invalid")
     assert HttpSink(to, environ={}).send([EVENT]) == Away(why="nowhere.invalid: its host name cannot be resolved")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from tenure.api.policy import Policy
+from tenure.audit.checks_limits import LATE
 from tenure.engine import dump, load
 from tenure.observe import METRICS, Metrics
 from tenure.observe.exposition import text
 from tenure.testing import Fleet, budget, elastic, envelope, nodes, run
-from tests.observe.support import nonzero, parsed, scrape, told, value, values
+from tenure.units import SECOND, Micros
+from tests.observe.support import Exposed, nonzero, parsed, scrape, told, value, values
 
 FAR = Policy(patience="1000h")
 
@@ -36,16 +38,27 @@ def test_a_start_that_comes_early_is_measured_against_its_promise_and_its_last_p
     assert sum(values(seen, "forecast_error_seconds_count", against="plan").values()) == 1
 
 
-def test_a_start_that_is_kept_to_the_microsecond_is_exact_and_a_late_one_late() -> None:
+def overstayed(by: Micros) -> list[Exposed]:
+    """A start that came so much later than promised."""
     fleet = waiting()
     fleet.later("2h")  # long overstays: nobody is cut for a moment
-    fleet.now += 10_000_000
+    fleet.now += by
     fleet.succeed("lab/long")
-    seen = scrape(fleet)
+    return scrape(fleet)
+
+
+def test_a_start_that_is_kept_to_the_minute_is_exact_and_a_late_one_late() -> None:
+    """On a real clock each comes a moment late: all were, and the alert of late starts never ended."""
     late = {"against": "promise", "confidence": "projected", "direction": "late"}
-    assert value(seen, "forecast_error_seconds_sum", **late) == 10
-    assert value(seen, "forecast_error_seconds_bucket", le="10.0", **late) == 1
-    assert value(seen, "forecast_error_seconds_bucket", le="1.0", **late) == 0
+    seen = overstayed(by=2 * LATE)
+    assert value(seen, "forecast_error_seconds_sum", **late) == 120
+    assert value(seen, "forecast_error_seconds_bucket", le="300.0", **late) == 1
+    assert value(seen, "forecast_error_seconds_bucket", le="60.0", **late) == 0
+
+    for moment in (100, LATE):
+        seen = overstayed(by=moment)
+        assert value(seen, "forecast_error_seconds_sum", **{**late, "direction": "exact"}) == moment / SECOND
+        assert value(seen, "forecast_error_seconds_count", **late) == 0
 
     fleet = waiting()
     fleet.later("1h59m")

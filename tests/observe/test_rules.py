@@ -13,6 +13,7 @@ import click
 import pytest
 import yaml
 
+from tenure.kube.operator import SILENCE_SECONDS
 from tenure.observe.dashboards import metric_of
 from tenure.observe.rules import RECORDINGS, RUNBOOK, Alert, alerts, rules_file
 from tests.observe.programs import prometheus_programs
@@ -23,7 +24,7 @@ CASES = Path(__file__).with_name("rules.test.yaml")
 _WORDS = re.compile(r"[a-z_:]{3,}[a-z0-9_:]*")
 _LANGUAGE = {
     "sum", "max", "min", "count", "rate", "increase", "histogram_quantile", "clamp_min", "vector", "by", "on", "or",
-    "le", "job",
+    "le", "job", "max_over_time", "count_over_time", "absent_over_time",
 }  # fmt: skip
 
 
@@ -67,6 +68,45 @@ def test_promtool_notices_a_rule_that_is_wrong(promtool: Path, tmp_path: Path) -
     )
     assert done.returncode != 0
     assert "TenureNotReady" in done.stdout + done.stderr
+
+
+def killed_after() -> int:
+    """Seconds until the kubelet ends an operator that hangs, by the probes that are shipped."""
+    items = yaml.load_all((ROOT / "deploy/kustomize/base/operator.yaml").read_text(), yaml.CSafeLoader)
+    operator = next(item for item in items if item["kind"] == "StatefulSet")["spec"]["template"]["spec"]["containers"][
+        0
+    ]
+    probe = operator["livenessProbe"]
+    return int(SILENCE_SECONDS) + int(probe["periodSeconds"]) * int(probe["failureThreshold"])
+
+
+@pytest.mark.parametrize(
+    ("name", "metric"), [("TenureStuck", "metrics_age_seconds"), ("TenureWatchSilent", "watch_silence_seconds")]
+)
+@pytest.mark.parametrize("scrape", [15, 30])
+def test_regression_an_operator_that_hangs_and_is_killed_and_hangs_again_raises_the_alert(
+    promtool: Path, tmp_path: Path, name: str, metric: str, scrape: int
+) -> None:
+    """None was ever old enough: all began anew with each restart. One that hung once and was cured is no trouble."""
+    life = f"0+{scrape}x{killed_after() // scrape - 1} stale"
+    well = f"1x{3600 // scrape}"
+    firing = f'count(ALERTS{{alertname="{name}",alertstate="firing"}})'
+
+    def case(values: str, minutes: range, *samples: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "interval": f"{scrape}s",
+            "input_series": [{"series": f'{metric}{{job="t",instance="a",kind="Run"}}', "values": values}],
+            "promql_expr_test": [
+                {"expr": firing, "eval_time": f"{minute}m", "exp_samples": list(samples)} for minute in minutes
+            ],
+        }
+
+    again = " ".join([life] * 8)
+    tests = [case(again, range(8, 15), {"labels": "{}", "value": 1}), case(f"{life} {well}", range(1, 15))]
+    (tmp_path / "cases.yaml").write_text(
+        yaml.safe_dump({"rule_files": [str(FILE)], "evaluation_interval": "30s", "tests": tests})
+    )
+    assert "SUCCESS" in told(promtool, "test", "rules", tmp_path / "cases.yaml")
 
 
 def cases() -> dict[str, list[bool]]:

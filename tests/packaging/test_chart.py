@@ -175,6 +175,10 @@ def test_the_policy_is_what_the_operator_reads(rendered: Render) -> None:
     assert ("ConfigMap", "tenure-policy") not in rendered()
     found = rendered(policy={"backfill": {"x": 1}}, gpuResource="example.com/gpu")["ConfigMap", "tenure-policy"]
     assert yaml.safe_load(found["data"]["policy.yaml"]) == {"backfill": {"x": 1}, "gpuResource": "example.com/gpu"}
+    twice = rendered(policy={"gpuResource": "example.com/gpu"}, gpuResource="example.com/gpu")
+    assert yaml.safe_load(twice["ConfigMap", "tenure-policy"]["data"]["policy.yaml"]) == {
+        "gpuResource": "example.com/gpu"
+    }
 
 
 def test_the_version_is_the_projects(helm: Helm) -> None:
@@ -191,6 +195,12 @@ REFUSED: list[tuple[Manifest, str]] = [
     ({"image": {"repository": ""}}, "name the image that you built and pushed"),
     ({"gpuResource": "gpu"}, "/gpuResource"),
     ({"gpuResource": "x.com/gpu' || true || '"}, "/gpuResource"),
+    (
+        {"policy": {"gpuResource": "amd.com/gpu"}},
+        "policy.gpuResource is amd.com/gpu, but the admission policies would guard nvidia.com/gpu: set gpuResource",
+    ),
+    ({"gpuResource": "amd.com/gpu", "policy": {"gpuResource": "nvidia.com/gpu"}}, "would guard amd.com/gpu"),
+    ({"policy": {"gpuResource": 7}}, "policy.gpuResource is 7"),
     ({"webhook": {"url": "http://h"}}, "/webhook/url"),
     ({"webhook": {"certManager": {"issuer": "x"}}}, "additional properties 'issuer' not allowed"),
     ({"operator": {"startTimeout": "soon"}}, "/operator/startTimeout"),

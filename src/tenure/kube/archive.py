@@ -16,6 +16,7 @@ import os
 import re
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -51,9 +52,20 @@ class Archive:
 
     def write(self, lines: Iterable[Line], *, after: int, prev: str) -> Segment:
         """Put a stretch of the chain into a file, durably, after reading it back. ``after`` and ``prev``: where it
-        begins."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        begins. Refuses if the folder cannot be written, and leaves nothing half done there."""
         draft = self.folder / f"{after + 1:012}.part"
+        try:
+            return self._write(draft, lines, after=after, prev=prev)
+        except BaseException as error:
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
+            if isinstance(error, OSError):
+                why = error.strerror or str(error)
+                raise refused(Code.ArchiveRefuses, folder=self.folder, why=why, seq=after + 1) from error
+            raise
+
+    def _write(self, draft: Path, lines: Iterable[Line], *, after: int, prev: str) -> Segment:
+        self.folder.mkdir(parents=True, exist_ok=True)
         with draft.open("wb") as raw:
             with gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=6, mtime=0, filename="") as file:
                 for line in lines:
@@ -64,7 +76,6 @@ class Archive:
         for line in _read(draft, after=after, prev=prev):
             last, digest = line.entry.seq, line.hash
         if last == after:
-            draft.unlink()
             raise ValueError("a segment holds at least one entry")
         path = self.folder / f"{after + 1:012}-{last:012}-{digest[:16]}.jsonl.gz"
         draft.rename(path)

@@ -94,6 +94,11 @@ def clock() -> Instant:
     return time.time_ns() // 1000
 
 
+def draws_wait(beacons: Iterable[str]) -> str:
+    """What an operator says that keeps none of the chains which its ledger's draws are made with."""
+    return f"draws wait for this ledger's custodians ({', '.join(sorted(beacons))}): name theirs with --custodian"
+
+
 class Operator:
     """One process's hold on a cluster."""
 
@@ -106,14 +111,16 @@ class Operator:
         options: Options | None = None,
         custodians: Sequence[Custodian] = (),
         roots: Iterable[tuple[str, str]] = (),
+        self_made: bool = False,
         now: Callable[[], Instant] = clock,
         ticks: Callable[[], float] = time.monotonic,
         report: Callable[[str], None] = lambda text: None,
         watch: Callable[[Entry], None] = lambda entry: None,
         meter: Meter | None = None,
     ) -> None:
-        """``roots``: what custodians publish. ``ticks`` are seconds that only ever grow. ``report`` is told troubles in
-        a sentence, ``watch`` every entry, and ``meter`` whatever becomes a metric."""
+        """``roots``: what custodians publish; ``self_made``: only to a ledger that has none. ``ticks`` are
+        seconds that only ever grow. ``report`` is told troubles in a sentence, ``watch`` every entry, and ``meter``
+        whatever becomes a metric."""
         options = options or Options()
         self.io, self.client, self.store, self.options = io, client, store, options
         self.now, self.ticks, self.report, self.watch, self.meter = now, ticks, report, watch, meter
@@ -128,11 +135,13 @@ class Operator:
         self.stopping = Event()
         self.begun = False
         """Everything was read and folded once."""
+        self.started = False
+        """The loop went round once, whatever came of it."""
         self.ready = False
         """Everything is synced, folded and compared, and the last decision could be committed."""
         self.turned = ticks()
         """When the loop last went round."""
-        self._custodians, self._roots = tuple(custodians), tuple(roots)
+        self._custodians, self._roots, self._self_made = tuple(custodians), tuple(roots), self_made
         self._trouble = ""
         self._lost = False
         """The last decision was not committed: the state is built anew before the next."""
@@ -235,10 +244,10 @@ class Operator:
 
     def once(self) -> float:
         """One turn, whatever goes wrong in it; returns how long nothing has to be done."""
-        if not self.leading():
-            self._stand_by()
-            return STANDBY_SECONDS
         try:
+            if not self.leading():
+                self._stand_by()
+                return STANDBY_SECONDS
             self._take_over()
             self.turn()
             self._do_chores()
@@ -256,11 +265,14 @@ class Operator:
         except ApiError as error:
             self._complain(str(error))
             return RETRY_SECONDS
+        finally:
+            self.turned, self.started = self.ticks(), True
 
     def _stand_by(self) -> None:
         if not self._stood_by:
             self._let_go()
-        self.ready, self.turned, self._stood_by = True, self.ticks(), True
+        self.bell.take()  # whoever leads again compares everything
+        self.ready, self._stood_by = True, True
         if self.meter is not None:
             self.meter.rest()
 
@@ -306,8 +318,8 @@ class Operator:
         self._catch_up()
         if self._followed is None:
             self._compare_all(now)
-        for beacon, root in () if self._at_home else self._roots:
-            self._handle(Publish(beacon, root))
+        if not self._at_home:
+            self._publish()
         self._compare_closed(now)
         while True:
             self._decide(now)
@@ -318,7 +330,16 @@ class Operator:
         if not self._at_home:
             self._list_closed()
             self._at_home = True
-        self.turned = self.ticks()
+
+    def _publish(self) -> None:
+        """Custodians that were named replace a chain of their name. One that an operator made for itself never does:
+        others made theirs as well, and what was frozen is drawn with the chain that it names, or waits."""
+        published = self.home.state.roots
+        if self._self_made and published and any(published.get(beacon) != root for beacon, root in self._roots):
+            self.home.custodians, self._roots = (), ()
+            self.report(draws_wait(published))
+        for beacon, root in self._roots:
+            self._handle(Publish(beacon, root))
 
     def _take_news(self) -> None:
         """Hand out what the informers saw."""

@@ -1,7 +1,8 @@
-"""Whether the operator lives and is ready, for the kubelet: ``/livez`` and ``/readyz`` over plain HTTP.
+"""Whether the operator lives and is ready, for the kubelet: ``/startz``, ``/livez`` and ``/readyz`` over plain HTTP.
 
-It lives while its watches make progress and its loop goes round: a process that is up and sees nothing any more is
-dead, and is started again. It is ready when everything is synced and folded and the ledger can be written.
+It has started when it has read everything and its loop went round once: that may take minutes, and may end in a ledger
+that refuses. It lives while its watches make progress and its loop goes round: a process that is up and sees nothing
+any more is dead, and is started again. It is ready when everything is synced and folded and the ledger can be written.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from aiohttp import web
 
 class Probed(Protocol):
     ready: bool
+    started: bool
 
     @property
     def alive(self) -> bool: ...
@@ -28,6 +30,7 @@ class Probes:
 
     async def start(self, host: str, port: int) -> None:
         app = web.Application()
+        app.router.add_get("/startz", self._started)
         app.router.add_get("/livez", self._live)
         app.router.add_get("/readyz", self._ready)
         self._runner = web.AppRunner(app, access_log=None)
@@ -39,6 +42,9 @@ class Probes:
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
+
+    async def _started(self, request: web.Request) -> web.Response:
+        return _answer(self._operator.started, "the loop went round", "reads what there is")
 
     async def _live(self, request: web.Request) -> web.Response:
         return _answer(

@@ -29,6 +29,7 @@ class Code(StrEnum):
     EntryMissing = "EntryMissing"
     EntryDamaged = "EntryDamaged"
     ArchiveNeeded = "ArchiveNeeded"
+    ArchiveRefuses = "ArchiveRefuses"
 
 
 TRANSIENT = frozenset({Code.Outrun, Code.InDoubt, Code.Unreachable})
@@ -81,6 +82,10 @@ _TEXTS: dict[Code, tuple[str, str]] = {
     Code.ArchiveNeeded: (
         "Entries up to {seq} were moved to the archive, and {why}.",
         f"Give the operator its journal, or the folder of the archive. {_RESTORE}",
+    ),
+    Code.ArchiveRefuses: (
+        "The archive {folder} cannot be written ({why}): entries from {seq} on stay in the API server.",
+        "Make room there, or let the operator write to it. Nothing is lost; it is tried again every few minutes.",
     ),
 }
 

@@ -65,8 +65,10 @@ class Courier:
         self._dead: list[Dead] = []
         self._settled: list[Place] = []
         self._is_away = self.progress.fails > 0
+        self._declines = bool(self.progress.lags)
         self._sends = 0
         self._more = False
+        self._stumbled = ""
 
     def turn(self, now: Instant) -> Instant | None:
         """Do what is due, a bounded amount of it; answers when to come again."""
@@ -77,12 +79,20 @@ class Courier:
                 step(now)
         self.sink.rest()
         self._save(now)
+        self._stumbled = ""
         return self._wake(now)
 
     def flush(self) -> None:
         """Save everything now, also a place that moved over unwanted notes only."""
         if self.progress != self._saved or self._dead or self._settled:
             self._save_now(self._saved_at)
+
+    def stumbled(self, error: Exception) -> None:
+        """Something went wrong that nobody has thought of; told once. Only its kind: its text may hold a secret."""
+        kind = type(error).__name__
+        if kind != self._stumbled:
+            self.report(f"receiver {self.receiver.name}: {kind} in the notifier; its events are kept, trying again")
+        self._stumbled = kind
 
     # -- what is due --
 
@@ -110,7 +120,7 @@ class Courier:
         for letter in letters:
             if self._is_over(now):
                 return
-            answer = self._send([letter])
+            answer, dead = self._send([letter]), None
             match answer:
                 case Delivered():
                     self._settled.append(letter.place)
@@ -118,8 +128,8 @@ class Courier:
                 case Away():
                     self.progress = rules.away(self.progress, answer, now=now, pace=self.receiver.pace)
                 case Declined(why=why):
-                    self._dead.append(Dead(seq=letter.seq, idx=letter.idx, at=now, refusals=1, why=why))
-            self._heard(answer, None)
+                    dead = Dead(seq=letter.seq, idx=letter.idx, at=now, refusals=1, why=why)
+            self._heard(answer, dead)
 
     def _go_on(self, now: Instant) -> None:
         page = deque(self.outbox.letters(after=self.progress.place, limit=PAGE))
@@ -190,6 +200,12 @@ class Courier:
             self._dead.append(dead)
             often = "once" if dead.refusals == 1 else f"{dead.refusals} times"
             self.report(f"receiver {name} {dead.why}, {often}: the event of entry {dead.seq} is a dead letter")
+        elif isinstance(answer, Declined) and not self._declines:
+            self._declines = True
+            self.report(f"receiver {name} {answer.why}: the event is kept, trying again")
+        if self._declines and not self.progress.lags:
+            self._declines = False
+            self.report(f"receiver {name} owes no answer any more")
 
 
 class Deliverer:
@@ -260,6 +276,9 @@ class Deliverer:
             wake = courier.turn(now)
         except LedgerRefused as refused:
             self._renew(courier, refused)
+            return RETRY
+        except Exception as error:  # or this receiver would never hear of anything again
+            courier.stumbled(error)
             return RETRY
         return POLL if wake is None else min(POLL, (wake - now) / SECOND)
 

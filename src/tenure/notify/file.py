@@ -248,11 +248,22 @@ def _url(url: str, at: FieldPath, faults: Faults) -> SplitResult | None:
             f"not up to {URL_LENGTH_MAX} printable ASCII characters",
             "percent-encode what is not, and host names as xn--",
         )
+    elif not _can_be_resolved(parts.hostname):
+        problem = "names no host that can be resolved: parts are up to 63 characters, with one dot between them"
     elif parts.fragment:
         problem, fix = "has a fragment, which is never sent", "leave out what comes after #"
     if problem:
         faults.add(at, problem, fix)
     return None if problem else parts
+
+
+def _can_be_resolved(host: str) -> bool:
+    """Whether a resolver would be asked at all."""
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return False
+    return True
 
 
 def _header(name: str, source: HeaderSource, at: FieldPath, *, folder: Path, faults: Faults) -> Header:

@@ -38,6 +38,8 @@ SECRET_BYTES_MAX: Final = 16 * 1024
 ANSWER_BYTES_MAX: Final = 64 * 1024
 """Of an answer's body, so much is read to keep the connection; a longer one ends it."""
 _STALE = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)
+_TROUBLES = (OSError, http.client.HTTPException, ValueError)
+"""ValueError: what the library finds wrong with what it is to send or with whom to ask."""
 
 
 def judge(status: int, retry_after: str, *, now: float) -> Answer:
@@ -100,13 +102,13 @@ class HttpSink:
                 return self._exchange(self._kept, body, headers)
             except _STALE:
                 self.rest()  # closed while it was idle, as it may be: that says nothing about the receiver
-            except (OSError, http.client.HTTPException) as error:
+            except _TROUBLES as error:
                 self.rest()
                 return Away(why=self._cause(error))
         try:
             self._kept = self._connection()
             return self._exchange(self._kept, body, headers)
-        except (OSError, http.client.HTTPException) as error:
+        except _TROUBLES as error:
             self.rest()
             return Away(why=self._cause(error))
 
@@ -132,14 +134,16 @@ class HttpSink:
                 what = f"its certificate is not trusted: {escape(error.verify_message, limit=200)}"
             case ssl.SSLError():
                 what = "TLS failed"
-            case socket.gaierror():
+            case socket.gaierror() | UnicodeError():
                 what = "its host name cannot be resolved"
             case http.client.RemoteDisconnected():
                 what = "closed the connection without an answer"
             case OSError():
                 what = reason(error)
-            case _:
+            case http.client.HTTPException():
                 what = "what it answered is not HTTP"
+            case _:
+                what = "it cannot be asked"
         return f"{self._to.host}: {what}"
 
 

@@ -37,6 +37,9 @@ _SAVE = """INSERT INTO receivers VALUES (?,?,?,?,?,?,?)
     fails = excluded.fails, not_before = excluded.not_before, why = excluded.why"""
 _BURY = "INSERT OR REPLACE INTO dead_letters VALUES (?,?,?,?,?,?,0)"
 _UNBURY = "DELETE FROM dead_letters WHERE receiver = ? AND seq = ? AND idx = ?"
+_NEXT = "SELECT at FROM notes WHERE (seq, idx) > (?, ?) ORDER BY seq, idx LIMIT 1"
+_OWED = """SELECT at FROM notes WHERE object = ? AND seq >= ? AND (seq, idx) >= (?, ?)
+    ORDER BY seq, idx LIMIT 1"""
 R = TypeVar("R", bound=Struct)
 
 
@@ -61,6 +64,8 @@ class ReceiverState(Struct, frozen=True, kw_only=True):
     behind: int
     """Notes after its place, wanted or not, up to ``COUNTED_MAX``."""
     dead: int
+    oldest: Instant | None
+    """When the first was told of the notes that it has not taken; None if it has taken all."""
 
 
 class Outbox:
@@ -150,7 +155,10 @@ class Outbox:
         with self.ledger.beside(writing=False) as db:
             behind = db.execute(count, progress.place).fetchone()[0]
             dead = db.execute("SELECT count(*) FROM dead_letters WHERE receiver = ?", (name,)).fetchone()[0]
-        return ReceiverState(name=name, progress=progress, behind=behind, dead=dead)
+            told = [db.execute(_NEXT, progress.place).fetchone()]
+            told += [db.execute(_OWED, (lag.object, lag.seq, *lag.place)).fetchone() for lag in progress.lags]
+        oldest = min((at for row in told if row is not None for at in row), default=None)
+        return ReceiverState(name=name, progress=progress, behind=behind, dead=dead, oldest=oldest)
 
     def _load(self, name: str) -> Progress | None:
         with self.ledger.beside(writing=False) as db:

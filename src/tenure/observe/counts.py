@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tenure.audit.checks_limits import LATE
 from tenure.engine.news import HINDERED
 from tenure.engine.reasons import headline
 from tenure.engine.state import State
@@ -113,7 +114,8 @@ class Counts:
                 self._missed_by(one.released - promised, against, confidence)
 
     def _missed_by(self, error: Micros, against: str, confidence: str) -> None:
-        direction = "late" if error > 0 else "early" if error < 0 else "exact"
+        """A driver acts some milliseconds after its timer: what an auditor lets pass as kept is exact here, too."""
+        direction = "late" if error > LATE else "early" if error < -LATE else "exact"
         self.spreads["forecast_error_seconds"].add(against, confidence, direction, value=abs(error) / SECOND)
 
     def _noted(self, fact: Noted, at: Instant) -> None:

@@ -51,6 +51,13 @@ def _quantile(part: str, histogram: str, window: str, by: str = "job", where: st
     return f"histogram_quantile({part}, sum by ({by}, le) (rate({histogram}_bucket{where}[{window}])))"
 
 
+def _lately(metric: str, *by: str) -> str:
+    """The worst of the last three minutes: whoever hangs is killed by the kubelet after two, and may hang again."""
+    return f"max by ({', '.join(('job', 'instance', *by))}) (max_over_time({metric}[3m]))"
+
+
+_HERE = "count by (job) (controller_ready)"
+_SEEN = "count by (job) (count_over_time(controller_ready[1d]))"
 _STARTS = 'forecast_error_seconds_count{against="promise"}'
 _LATE = 'forecast_error_seconds_count{against="promise",direction="late"}'
 
@@ -77,17 +84,20 @@ RECORDINGS: tuple[Recording, ...] = (
 
 ALERTS: dict[str, tuple[Alert, ...]] = {
     "tenure.controller": (
-        Alert("TenureAbsent", "(count(controller_ready) or vector(0))", "< 1", "5m", "critical",
-              "No driver and no operator of Tenure is scraped: nothing is admitted, and what runs goes on."),
+        Alert("TenureAbsent", f"({_HERE} or 0 * {_SEEN} or 0 * absent_over_time(controller_ready[1d]))", "< 1", "5m",
+              "critical",
+              "No driver and no operator of Tenure is scraped{{ with $labels.job }} as {{ . }}{{ end }}: nothing is "
+              "admitted, and what runs goes on."),
         Alert("TenureNotReady", "min by (job, instance) (controller_ready)", "< 1", "5m", "critical",
               "{{ $labels.instance }} cannot decide: something was not read, or its ledger cannot be written."),
         Alert("TenureNoLeader", "max by (job) (controller_leading)", "< 1", "2m", "critical",
               "Operators of {{ $labels.job }} run, and none leads: nothing is admitted."),
-        Alert("TenureStuck", "max by (job, instance) (metrics_age_seconds)", "> 60", "2m", "critical",
-              "{{ $labels.instance }} has not answered for {{ $value | humanizeDuration }}: its loop stands still."),
+        Alert("TenureStuck", _lately("metrics_age_seconds"), "> 60", "5m", "critical",
+              "{{ $labels.instance }} has not answered for {{ $value | humanizeDuration }}, perhaps again and again: "
+              "its loop stands still."),
         Alert("TenureLedgerRefuses", 'sum by (job) (increase(ledger_refusals_total{why="refused"}[5m]))', "> 0", "2m",
               "critical", "The ledger of {{ $labels.job }} refuses to be written: nothing is admitted."),
-        Alert("TenureWatchSilent", "max by (job, instance, kind) (watch_silence_seconds)", "> 90", "1m", "warning",
+        Alert("TenureWatchSilent", _lately("watch_silence_seconds", "kind"), "> 75", "5m", "warning",
               "{{ $labels.instance }} has heard nothing about {{ $labels.kind }} for "
               "{{ $value | humanizeDuration }}."),
         Alert("TenureCommitsSlow", "tenure:ledger_commit_seconds:p99_5m", "> 1", "10m", "warning",
@@ -100,8 +110,8 @@ ALERTS: dict[str, tuple[Alert, ...]] = {
               "{{ $value }} writes wait for the API server: pods and statuses come late."),
         Alert("TenureWritesRefused", 'sum by (job) (increase(api_writes_total{result="refused"}[15m]))', "> 0", "15m",
               "warning", "The API server refuses writes of {{ $labels.job }}: its role or a policy has changed."),
-        Alert("TenureNotifierBehind", "max by (job, receiver) (notifier_outbox_events)", "> 1000", "15m", "warning",
-              "{{ $labels.receiver }} has not been offered {{ $value }} events."),
+        Alert("TenureNotifierBehind", "max by (job, receiver) (notifier_delay_seconds)", "> 900", "15m", "warning",
+              "{{ $labels.receiver }} has not taken an event of {{ $value | humanizeDuration }} ago."),
         Alert("TenureDeadLetters", "max by (job, receiver) (notifier_dead_letters)", "> 0", "5m", "warning",
               "{{ $labels.receiver }} has refused {{ $value }} events for good."),
         Alert("TenureMetricsIncomplete",

@@ -60,7 +60,7 @@ class Metric(Struct, frozen=True):
 METRICS: dict[str, Metric] = {metric.name: metric for metric in (
     # Forecasts and reservations (SPEC 7).
     Metric("forecast_error_seconds", "histogram", "How far the real start of a run was from the one it had: "
-           "against its first promise, or against its last plan.",
+           "against its first promise, or against its last plan; exact is less than a minute off.",
            {"against": ("promise", "plan"), "confidence": CONFIDENCES, "direction": ("early", "exact", "late")}, AWAY),
     Metric("reservation_backlog", "gauge", "Reservations that are neither Released nor Canceled.",
            {"state": ("Pending", "Blocked", "Active")}),
@@ -144,6 +144,8 @@ METRICS: dict[str, Metric] = {metric.name: metric for metric in (
            "(outrun), which is no trouble, or the ledger refused.", {"why": ("outrun", "refused")}),
     Metric("notifier_outbox_events", "gauge", "Events that a receiver has not been offered yet, up to 10,000.",
            {"receiver": ()}),
+    Metric("notifier_delay_seconds", "gauge", "How long ago the oldest event was decided that a receiver has not taken;"
+           " 0 if it has taken all.", {"receiver": ()}),
     Metric("notifier_dead_letters", "gauge", "Events that a receiver refused for good.", {"receiver": ()}),
     Metric("controller_ready", "gauge", "1 if everything was read and the ledger can be written; else 0: nothing is "
            "admitted, and what runs goes on."),

@@ -1,7 +1,9 @@
 """What leaves the API server goes to the archive first, and the books stay whole."""
 
 import asyncio
+import errno
 import gzip
+import os
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +192,26 @@ def test_nothing_is_deleted_when_the_segment_cannot_be_read_back(
     assert numbers(empty) == [2, 4, 6, 8]
     assert "archived" not in head_of(empty)["spec"]
     assert Archive(folder).segments() == []
+
+
+@pytest.mark.parametrize("broken", ["mkdir", "fsync"])
+def test_regression_an_archive_that_is_full_refuses_and_keeps_no_half_of_a_segment(
+    kept: KubeStore, empty: ControlPlane, folder: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    """It ended the operator, and every other that took over."""
+    hours(kept, 4)
+    steps = Retention(kept, keep=0, worth=0)
+
+    def full(*args: object, **more: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path if broken == "mkdir" else os, broken, full)
+        with pytest.raises(StoreRefused, match=r"ArchiveRefuses: The archive .* cannot be written"):
+            until(lambda: steps.step(START + 2 * HOUR), every=0.001)
+    assert list(folder.glob("*")) == []
+    assert numbers(empty) == [2, 4, 6, 8]
+    assert retire(kept, before=START + 2 * HOUR).entries == 2
 
 
 @pytest.mark.parametrize("point", ["written", "named"])

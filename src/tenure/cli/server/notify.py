@@ -96,7 +96,7 @@ def _receivers(states: list[ReceiverState]) -> Table:
     rows: list[list[Cell]] = [
         [
             state.name,
-            ("away", "bad") if state.progress.fails else ("well", "good"),
+            _word(state),
             str(state.progress.sent),
             _behind(state),
             str(len(state.progress.lags)),
@@ -107,6 +107,12 @@ def _receivers(states: list[ReceiverState]) -> Table:
     ]
     empty = "no receiver was ever named: tenure up FILE --notify NOTIFY.YAML"
     return Table(columns("RECEIVER", "STATE", ">SENT", ">BEHIND", ">LAGGING", ">DEAD", "PROBLEM"), rows, empty)
+
+
+def _word(state: ReceiverState) -> Cell:
+    if state.progress.fails:
+        return "away", "bad"
+    return ("lags", "wait") if state.progress.lags else ("well", "good")
 
 
 def _behind(state: ReceiverState) -> str:

@@ -52,7 +52,7 @@ RETIRE_SECONDS = 1.0
     "--binding", is_flag=True, help="Give pods their node by the Binding subresource, after they are created."
 )
 @click.option("--elect", is_flag=True, help="Decide only while elected as leader, where several operators run.")
-@click.option("--probes", metavar="HOST:PORT", help="Answer /livez and /readyz there.")
+@click.option("--probes", metavar="HOST:PORT", help="Answer /startz, /livez and /readyz there.")
 @click.option("--webhook", metavar="HOST:PORT", help="Answer the API server there: defaults, and errors in full.")
 @click.option("--webhook-certificate", type=_FOLDER, metavar="FOLDER",
               help="Serve it with tls.crt and tls.key from there. Left out: certificates of its own.")  # fmt: skip
@@ -118,7 +118,7 @@ def command(
         meter = open_things.enter_context(_metered(scraped, store, anchor, notify, log))
         operator = Operator(io, client, store, options=options, custodians=found, report=log.report,
                             watch=_telling(store, log), meter=meter,
-                            roots=[(one.beacon, one.root) for one in found])  # fmt: skip
+                            roots=[(one.beacon, one.root) for one in found], self_made=not custodians)  # fmt: skip
         if meter is not None:
             meter.metrics.add(dealings(operator))
         operator.chores += _chores(operator, store, archive=archive, keep=kept, say=log.report)
@@ -234,20 +234,25 @@ def _ledger(io: IO, client: Client, folder: Path, *, anchor: Path | None, archiv
 def _custodians(
     store: KubeStore, folders: tuple[Path, ...], *, given: bool, say: Callable[[str], None]
 ) -> list[FolderCustodian]:
-    """Those that were named, or the operator's own, made if the ledger knows none at all."""
+    """Those that were named, or the operator's own, made if the ledger knows none at all. Its own serves the ledger
+    that has its chain: what another operator has published is not replaced by it."""
     from tenure.custodian import Status
-    from tenure.embedded.custodians import make_operator, open_folders
+    from tenure.embedded.custodians import UnfitChain, make_operator, open_folders
+    from tenure.kube.operator import draws_wait
 
     known = store.ledger.beacons(store.head.seq)
     if not given and not folders[0].exists():
         if known:
-            say(f"draws wait for this ledger's custodians ({', '.join(sorted(known))}): name theirs with --custodian")
+            say(draws_wait(known))
             return []
         made = make_operator(folders[0])
         if not isinstance(made, Status):
             raise Trouble(made.sentence, next_step=made.next_step, exit=Exit.REFUSED)
         hint(f"keep {folders[0]} secret: it is the custodian of this ledger's draws, and knows them in advance")
     opened = open_folders(folders, known=known, report=say)
+    if not given and known and isinstance(opened, UnfitChain):
+        say(draws_wait(known))
+        return []
     if not isinstance(opened, list):
         raise Trouble(opened.sentence, next_step=opened.next_step, exit=Exit.REFUSED)
     return opened
