@@ -449,6 +449,19 @@ def test_a_tenant_lives_without_the_ledger(tenant: Home) -> None:
     until(lambda: not tenant.call("list", "-n", "vis", "-o", "name").out)
 
 
+def test_a_tenant_and_a_namesake_are_told_of_pods_that_are_gone(tenant: Home, in_cluster: Home) -> None:
+    assert tenant.submit(vision("brief", 4, script="true", seconds=1, owner="org:ai:vision")).code == 0
+    until(lambda: "Completed" in tenant.call("list", "-n", "vis").out)
+    for home in (tenant, in_cluster):
+        until(lambda home=home: "pods of Run/vis/brief are gone" in home.call("logs", "vis/brief").err)
+    gone(in_cluster, "vis/brief")
+    assert in_cluster.submit(vision("brief", 640)).code == 0
+    for home in (tenant, in_cluster):
+        told = home.call("logs", "vis/brief")
+        assert (told.code, "it has not started any pod here yet" in told.err) == (5, True), told
+    gone(in_cluster, "vis/brief")
+
+
 @pytest.mark.parametrize("name", ["describe", "explain", "leases", "budgets-usage", "who-pays", "plan", "story"])
 def test_a_tenant_is_told_what_the_books_would_take(name: str, tenant: Home) -> None:
     words = {"budgets-usage": ("budgets", "usage"), "leases": ("leases",), "plan": ("plan", "-f", "-")}
