@@ -155,6 +155,6 @@ def still(text: str) -> str:
     text = re.sub(r"\S*/fleet\.db", "FLEET", text)
     text = re.sub(r"\b[0-9a-f]{12,64}\b", "HASH", text)
     text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "TIME", text)
-    text = re.sub(r"\b\d+(ms|s|m|h|d)(\d+s)?\b", "AGE", text)
+    text = re.sub(r"\b(\d+(ms|[dhms])){1,3}\b", "AGE", text)
     text = re.sub(r"\b\d+\.\d{2,4}\b", "N.NN", text)
     return re.sub(r" +", " ", text)

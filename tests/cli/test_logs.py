@@ -1,10 +1,14 @@
 """`logs`: what the pods wrote, whole, of the right attempt, and harmless on a terminal."""
 
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from tenure.cli.runs.logs import readable
+from tenure.cli.runs.logs import _follow, _Wanted, readable
+from tenure.shell.logs import LogFile
 from tests.cli.support import SECONDS, call, driven, finish, run_yaml, spawn, submit, until_idle
 
 
@@ -93,3 +97,102 @@ def test_a_pipe_gets_the_bytes_as_they_were_written(fresh: Path) -> None:
 )
 def test_a_terminal_gets_nothing_that_it_would_obey(line: bytes, shown: list[str]) -> None:
     assert readable(line) == shown
+
+
+# --- who follows ----------------------------------------------------------------------------------------------------
+
+
+class Script:
+    """A fleet in which something is done before each look, until there is nothing more to do and the run is over."""
+
+    def __init__(self, folder: Path, *steps: Callable[["Script"], None]) -> None:
+        self.folder, self.steps, self.files = folder, list(steps), list[LogFile]()
+
+    def write(self, attempt: int, text: str) -> None:
+        pod = f"x-a{attempt}-0"
+        path = self.folder / f"{pod}.log"
+        if not any(file.path == path for file in self.files):
+            self.files.append(LogFile(pod=pod, attempt=attempt, rank=0, group=0, container="main", path=path))
+        with path.open("a") as file:
+            file.write(text)
+
+    def logs(self, namespace: str, name: str, *, follow: bool) -> list[LogFile]:
+        return list(self.files)
+
+    def follow(self) -> "Script":
+        return self
+
+    def view(self) -> "Script":
+        return self
+
+    def line(self, namespace: str, name: str) -> Any:
+        self.steps.pop(0)(self)
+        return SimpleNamespace(over=not self.steps)
+
+    def wait(self, seconds: float) -> list[Any]:
+        return []
+
+    def settle_logs(self) -> None:
+        """Nothing is under way."""
+
+
+def followed(
+    fleet: Script, capsys: pytest.CaptureFixture[str], *, tail: int | None = None, attempt: int | None = None
+) -> list[str]:
+    wanted = _Wanted(pod=None, group=None, container=None, attempt=attempt, before=0)
+    wanted.begin(fleet.files)
+    _follow(fleet, "rai", "x", wanted, list(fleet.files), tail)  # type: ignore[arg-type]
+    return capsys.readouterr().out.replace("-0/main]", "").replace("[x-", "").splitlines()
+
+
+def test_an_attempt_is_read_to_its_end_when_there_is_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(fleet: Script) -> None:
+        fleet.write(1, "2\nTraceback\nthe end")
+        fleet.write(2, "again\n")
+
+    fleet = Script(tmp_path, lambda fleet: fleet.write(1, "1\n"), fails, lambda fleet: fleet.write(2, "done\n"))
+    assert followed(fleet, capsys) == ["a1 1", "a1 2", "a1 Traceback", "a2 again", "a2 done", "a1 the end"]
+
+
+def test_no_attempt_is_left_out_between_two_looks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def fails_twice(fleet: Script) -> None:
+        for attempt in (2, 3, 4):
+            fleet.write(attempt, "fails\n")
+
+    fleet = Script(tmp_path, fails_twice)
+    fleet.write(1, "of yesterday\n")
+    fleet.write(2, "begun\n")
+    assert followed(fleet, capsys) == ["a2 begun", "a2 fails", "a3 fails", "a4 fails"]
+    assert followed(Script(tmp_path, fails_twice), capsys, attempt=3) == ["a3 fails", "a3 fails"]
+
+
+def test_only_of_what_is_there_first_a_tail_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fleet = Script(tmp_path, lambda fleet: fleet.write(1, "3\n4\n"), lambda fleet: fleet.write(2, "5\n6\n"))
+    fleet.write(1, "1\n2\n")
+    assert followed(fleet, capsys, tail=1) == ["a1 2", "a1 3", "a1 4", "a2 5", "a2 6"]
+    new = Script(tmp_path, lambda fleet: fleet.write(3, "first\n"))
+    assert followed(new, capsys, tail=0) == ["a3 first"]
+
+
+# --- a name that was there before -----------------------------------------------------------------------------------
+
+
+def test_a_run_is_not_shown_what_its_namesake_wrote(fresh: Path) -> None:
+    assert submit(fresh, run_yaml("x", 1, "echo old")).code == 0
+    until_idle(fresh)
+    assert call("runs", "cancel", "rai/x", fleet=fresh).code == 0
+    assert logs(fresh, "rai/x") == ["old"]
+    assert submit(fresh, run_yaml("x", 1, "echo new")).code == 0
+    for words in ((), ("--pod", "0")):
+        told = call("runs", "logs", "rai/x", *words, fleet=fresh)
+        assert (told.code, told.out) == (5, "")
+        assert told.err == (
+            "error: there are no logs of Run/rai/x\n"
+            "next: it has not started any pod here yet; those of an earlier run of this name: "
+            "kubectl-runs logs rai/x --attempt 1\n"
+        )
+    assert logs(fresh, "rai/x", "--attempt", "1") == logs(fresh, "rai/x", "--pod", "x-a1-0") == ["old"]
+    until_idle(fresh)
+    assert logs(fresh, "rai/x") == ["new"]

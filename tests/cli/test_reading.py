@@ -8,6 +8,8 @@ import yaml
 from inline_snapshot import snapshot
 
 from tenure.cli import output
+from tenure.cli.words import span
+from tenure.units import DAY, HOUR, MINUTE, SECOND
 from tests.cli.support import call, still
 
 READING = {
@@ -38,6 +40,11 @@ rai c-eval Completed 0/8 org:ai:rai AGE 1 pod succeeded.
 rai d-later Completed 0/12 org:ai:rai AGE 2 pods succeeded.
 rai e-giant Blocked 0/64 org:ai:rai AGE rai/west allows 14 GPUs at once; 0 are in use and 64 were asked: 50 too many.
 """)
+
+
+def test_every_length_of_time_is_an_age_to_who_holds_text_against_text() -> None:
+    lengths = [number * unit for unit in (SECOND, MINUTE, HOUR, DAY) for number in (0, 1, 59, 60, 61, 119, 7199)]
+    assert {still(f"(in {span(length)})") for length in lengths} == {"(in AGE)"}
 
 
 def test_list_shows_one_namespace_and_says_where_the_others_are(past: Path) -> None:

@@ -177,7 +177,7 @@ class ClusterFleet(Recorded):
             found = self._logs.of(namespace, run, follow=follow)
         except ApiError as error:
             raise trouble(error, doing=f"the logs of Run/{namespace}/{run} cannot be read") from error
-        if not found and not follow and self._books is not None and self.find_leases(namespace=namespace, run=run):
+        if not found and not follow and self._had_pods(namespace, run):
             problem = f"the pods of Run/{namespace}/{run} are gone, and their logs with them"
             step = "look where the cluster's logs are collected; while pods run, logs -f follows them"
             raise Trouble(problem, next_step=step, exit=Exit.NOT_FOUND)
@@ -186,6 +186,22 @@ class ClusterFleet(Recorded):
     def rehearse(self, objects: Sequence[Any] = (), *, only: str = "") -> Rehearsal:
         wrong = self._untaken.wrong(objects)
         return Rehearsal(refused=wrong) if wrong else super().rehearse(objects, only=only)
+
+    def settle_logs(self) -> None:
+        if self._logs is not None:
+            try:
+                self._logs.settle(PATIENCE)
+            except ApiError as error:
+                raise trouble(error, doing="the last of the logs cannot be read") from error
+
+    def _had_pods(self, namespace: str, run: str) -> bool:
+        """Whether a run has had pods, as its phase shows, or leases of its own that are closed."""
+        line = self.view().line(namespace, run)
+        if self._books is None or (line is not None and (line.over or not line.taken)):
+            return line is not None and line.over
+        before = 0 if line is None else self.attempts_before(namespace, run)
+        rows = self.find_leases(namespace=namespace, run=run)
+        return any(row.lease.attempt > before and not row.open for row in rows)
 
     def _asked(self, objects: tuple[Any, ...], only: str) -> Apply | Tick:
         assert self._state is not None, "who rehearses has looked at the ledger first"

@@ -336,6 +336,11 @@ class Fleet(Protocol):
         """Every run that ever had this name, the oldest first."""
         ...
 
+    def attempts_before(self, namespace: str, run: str) -> int:
+        """The last attempt of earlier runs of this name, after which the newest one goes on counting; 0 where there
+        was none, or the ledger cannot be read."""
+        ...
+
     def find_reservations(
         self, *, namespace: str | None = None, run: str | None = None, name: str | None = None, live: bool = False
     ) -> list[ReservationRow]:
@@ -364,6 +369,10 @@ class Fleet(Protocol):
 
     def logs(self, namespace: str, run: str, *, follow: bool = False) -> list[LogFile]:
         """The files of all attempts that are still there, by attempt, rank and container; ``follow``: as they grow."""
+        ...
+
+    def settle_logs(self) -> None:
+        """Wait a moment, once a run is over, for the last of what its followed files are to hold."""
         ...
 
     @property

@@ -83,14 +83,23 @@ class Recorded:
         return [self._dated(row) for row in self._fleet.ledger.submissions(namespace, run)]
 
     def _dated(self, row: Submission) -> Submission:
-        entry = next(self._fleet.ledger.entries(row.seq - 1, row.seq))
-        made = (
-            fact.object.metadata.creation_timestamp
-            for fact in entry.facts
-            if isinstance(fact, PutRun) and fact.object.metadata.uid == row.uid
-        )
-        created = next(made, None)
+        put = self._put(row)
+        created = None if put is None else put.object.metadata.creation_timestamp
         return row if created is None else replace(row, created=parse_time(created))
+
+    def _put(self, row: Submission) -> PutRun | None:
+        """How it was written down."""
+        entry = next(self._fleet.ledger.entries(row.seq - 1, row.seq))
+        puts = (fact for fact in entry.facts if isinstance(fact, PutRun))
+        return next((fact for fact in puts if fact.object.metadata.uid == row.uid), None)
+
+    def attempts_before(self, namespace: str, run: str) -> int:
+        rows = [] if self._books is None else self._fleet.ledger.submissions(namespace, run)
+        put = self._put(rows[-1]) if rows else None
+        return 0 if put is None else put.attempts
+
+    def settle_logs(self) -> None:
+        """Who writes into files itself has written when it is over."""
 
     def find_reservations(self, **question: Any) -> list[ReservationRow]:
         return self._fleet.ledger.reservations(**question)

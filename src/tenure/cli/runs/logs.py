@@ -55,39 +55,58 @@ def command(
         line = fleet.view().line(namespace, name)
         if line is None and not known:
             raise unknown(session, fleet.view(), namespace, name)
-        wanted = _Wanted(pod=pod, group=group, container=container, attempt=attempt)
+        before = 0 if line is None else fleet.attempts_before(namespace, name)
+        wanted = _Wanted(pod=pod, group=group, container=container, attempt=attempt, before=before)
+        wanted.begin(known)
         if not follow:
-            _print_all(session, wanted.of(known), known, f"{namespace}/{name}", tail)
+            _print_all(session, wanted, known, f"{namespace}/{name}", tail)
             return Exit.OK
         try:
-            _follow(fleet, namespace, name, wanted, tail)
+            _follow(fleet, namespace, name, wanted, known, tail)
         except KeyboardInterrupt:
             say("")
     return Exit.OK
 
 
 class _Wanted:
-    """Which files were asked for."""
+    """Which files were asked for: of one attempt, or from the latest one on.
 
-    def __init__(self, *, pod: str | None, group: int | None, container: str | None, attempt: int | None) -> None:
-        self.pod, self.group, self.container, self.attempt = pod, group, container, attempt
+    Attempts up to ``before`` were made by earlier runs of the name: they are shown to who asks for them.
+    """
+
+    def __init__(
+        self, *, pod: str | None, group: int | None, container: str | None, attempt: int | None, before: int
+    ) -> None:
+        self.pod, self.group, self.container, self.attempt, self.before = pod, group, container, attempt, before
+        self._first = before + 1 if before else 0
+
+    def begin(self, files: list[LogFile]) -> None:
+        """The latest attempt is the latest of these; who follows goes on to later ones."""
+        self._first = max([self._first, *(file.attempt for file in files)])
 
     def of(self, files: list[LogFile]) -> list[LogFile]:
-        latest = max((file.attempt for file in files), default=0)
         named = any(file.pod == self.pod for file in files)  # a name says its attempt itself
         return [
             file
             for file in files
-            if (named or file.attempt == (self.attempt or latest))
+            if (named or self._is_asked(file.attempt))
             and self.pod in (None, file.pod, str(file.rank))
             and self.group in (None, file.group)
             and self.container in (None, file.container)
         ]
 
+    def _is_asked(self, attempt: int) -> bool:
+        return attempt >= self._first if self.attempt is None else attempt == self.attempt
 
-def _print_all(session: Session, files: list[LogFile], known: list[LogFile], key: str, tail: int | None) -> None:
-    if not known:
+
+def _print_all(session: Session, wanted: _Wanted, known: list[LogFile], key: str, tail: int | None) -> None:
+    files = wanted.of(known)
+    latest = max((file.attempt for file in known), default=0)
+    if not known or (not files and latest <= wanted.before and wanted.attempt is None):
         step = f"it has not started any pod here yet: {session.command('explain', key)}"
+        if known:
+            told = session.command("logs", key, "--attempt", str(latest))
+            step = f"it has not started any pod here yet; those of an earlier run of this name: {told}"
         raise Trouble(f"there are no logs of Run/{key}", next_step=step, exit=Exit.NOT_FOUND)
     if not files:
         pods = ", ".join(dict.fromkeys(file.pod for file in known))
@@ -101,26 +120,32 @@ def _print_all(session: Session, files: list[LogFile], known: list[LogFile], key
         reader.close()
 
 
-def _follow(fleet: Fleet, namespace: str, name: str, wanted: _Wanted, tail: int | None) -> None:
-    """Print what there is and what comes, until the run is over and every file is read to its end."""
+def _follow(fleet: Fleet, namespace: str, name: str, wanted: _Wanted, known: list[LogFile], tail: int | None) -> None:
+    """Print what there is and what comes, until the run is over and every file is read to its end.
+
+    A file that was once begun is read on, whatever is there besides; only of what is there first is anything left out.
+    """
     follower, printer = fleet.follow(), _Printer(several=True)
-    readers: dict[tuple[str, str], _Reader] = {}
-    while True:
-        line = follower.view().line(namespace, name)
-        over = line is None or line.over
-        for file in wanted.of(fleet.logs(namespace, name, follow=True)):
-            key = (file.pod, file.container)
-            if key not in readers:
-                readers[key] = _Reader(file)
-                readers[key].skip_to_tail(tail)
-            printer.put(file, readers[key].rest())
-        if over:
-            break
-        if follower.wait(0) is None:
-            time.sleep(LOOK_EVERY)
+    readers = {file.path: _Reader(file) for file in wanted.of(known)}
     for reader in readers.values():
-        printer.put(reader.file, reader.last())
-        reader.close()
+        reader.skip_to_tail(tail)
+    over = False
+    try:
+        while not over:
+            line = follower.view().line(namespace, name)
+            over = line is None or line.over
+            for file in wanted.of(fleet.logs(namespace, name, follow=True)):
+                readers.setdefault(file.path, _Reader(file))
+            for reader in readers.values():
+                printer.put(reader.file, reader.rest())
+            if not over and follower.wait(0) is None:
+                time.sleep(LOOK_EVERY)
+        fleet.settle_logs()
+    finally:
+        for reader in readers.values():
+            printer.put(reader.file, reader.rest())
+            printer.put(reader.file, reader.last())
+            reader.close()
 
 
 class _Reader:
