@@ -137,7 +137,7 @@ Reservation
 Name: train-r1
 State: Pending [NoCapacity]
 Why: There is no room.
-Start: TIME (in 1h59m)
+Start: TIME (in AGE)
 Promised: TIME (in AGE)
 Rests on: conservative: nothing known frees enough, so others are given notice
 Where: west/lab/A: a-0, a-1
