@@ -15,13 +15,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+MEMORY = Path("/dev/shm")
+ROOM = 1 << 30
+"""Bytes that must be free there: a container may have 64 MiB of it, and others are at work."""
 _NAME = re.compile(r"tenure-(?:sim|crashes|damage)-(\d+)-")
 
 
 def place() -> Path:
     """Memory, if we can: a killed process takes no page from the kernel, so there is nothing to learn from a disk."""
-    memory = Path("/dev/shm")
-    return memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
+    fits = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM
+    return MEMORY if fits else Path(tempfile.gettempdir())
+
+
+def found(pattern: str) -> list[Path]:
+    """Folders of that name, wherever there was room when they were made."""
+    return [one for where in (MEMORY, Path(tempfile.gettempdir())) for one in where.glob(pattern)]
 
 
 def make(kind: str) -> Path:
@@ -42,7 +50,7 @@ def workplace(kind: str) -> Iterator[Path]:
 @atexit.register
 def clear() -> None:
     """Remove what this process has made and could not remove: it was stopped in the middle of something."""
-    for folder in place().glob(f"tenure-*-{os.getpid()}-*"):
+    for folder in found(f"tenure-*-{os.getpid()}-*"):
         if _NAME.match(folder.name):
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -50,9 +58,9 @@ def clear() -> None:
 def sweep() -> int:
     """Remove the folders of processes that are no more; how many there were."""
     count = 0
-    for folder in place().glob("tenure-*"):
-        found = _NAME.match(folder.name)
-        if found is not None and not _lives(int(found[1])):
+    for folder in found("tenure-*"):
+        name = _NAME.match(folder.name)
+        if name is not None and not _lives(int(name[1])):
             shutil.rmtree(folder, ignore_errors=True)
             count += not folder.exists()
     return count

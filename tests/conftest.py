@@ -20,9 +20,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# A proxy is for the world outside: what tests start is on this machine.
+for _name in ("no_proxy", "NO_PROXY"):
+    os.environ[_name] = ",".join(filter(None, (os.environ.get(_name), "127.0.0.1", "localhost")))
+
+
 @pytest.fixture(autouse=True)
 def no_personal_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A developer's own TENURE_* variables must not decide what a test sees."""
+    """A developer's own TENURE_* variables, and clusters near by, must not decide what a test sees."""
     for name in sorted(os.environ):
-        if name.startswith("TENURE_"):
+        if name.startswith(("TENURE_", "KUBERNETES_SERVICE_")) or name == "KUBECONFIG":
             monkeypatch.delenv(name)

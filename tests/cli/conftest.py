@@ -8,6 +8,17 @@ from tests.cli import support
 
 
 @pytest.fixture(scope="session")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(autouse=True)
+def nobody_at_home(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who chooses neither a fleet nor a cluster has none: not that of a developer's own ~/.kube/config."""
+    monkeypatch.setenv("HOME", str(empty))
+
+
+@pytest.fixture(scope="session")
 def past(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A fleet on which things have happened; to be read only."""
     fleet = support.create(tmp_path_factory.mktemp("past"))

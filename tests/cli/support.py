@@ -103,7 +103,13 @@ def spawn(*words: str, fleet: Path | None = None, **options: Any) -> "subprocess
 
 
 def finish(process: "subprocess.Popen[str]") -> Done:
-    out, err = process.communicate(timeout=SECONDS)
+    """How a process ended. One that does not is ended here: nobody else's test is to be blamed for it."""
+    try:
+        out, err = process.communicate(timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise
     return Done(process.returncode, out, err)
 
 
@@ -118,7 +124,7 @@ def driven(fleet: Path) -> Iterator["subprocess.Popen[str]"]:
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
-        process.communicate(timeout=SECONDS)
+        finish(process)
 
 
 def until_idle(fleet: Path) -> Done:

@@ -27,7 +27,7 @@ READING = {
     "budgets usage --by": ["budgets", "usage", "--by", "run"],
     "budgets lent": ["budgets", "lent", "org:ai:vision"],
     "sponsors list": ["sponsors", "list", "rai/c-eval"],
-    "chargeback": ["chargeback", "--by", "run"],
+    "chargeback": ["chargeback", "--by", "run", "--since", "1d"],
 }
 
 

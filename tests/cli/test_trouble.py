@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tenure.cli import terminal
+from tenure.testing.kube import until
 from tests.cli.support import BIN, SECONDS, Done, call, copy, finish, run_yaml, spawn, submit
 
 EVIL = "x\x1b[31m\x07\x9b\u202ey"
@@ -190,8 +191,7 @@ def test_ctrl_c_says_so_and_ends(fresh: Path) -> None:
     assert process.stdin is not None
     process.stdin.write("kind: Run\n")
     process.stdin.flush()
-    while not Path(f"/proc/{process.pid}/wchan").exists() or not _reads(process.pid):
-        assert process.poll() is None
+    until(lambda: process.poll() is not None or _reads(process.pid))
     process.send_signal(signal.SIGINT)
     done = finish(process)
     assert (done.code, done.out, done.err) == (130, "", "\nstopped\n")

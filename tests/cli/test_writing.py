@@ -2,10 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from inline_snapshot import snapshot
 
+from tenure.cli.local import LocalFleet
 from tenure.testing.kube import until
 from tests.cli.support import BUDGETS, FLEET, Done, call, driven, run_yaml, still, submit
 
@@ -134,6 +136,23 @@ def test_a_running_run_stops_and_its_lease_closes_as_canceled(fresh: Path) -> No
         assert call("runs", "watch", "rai/x", "-o", "json", fleet=fresh).code in (0, 5)  # 5: it was gone already
     lease = call("runs", "leases", "--run", "rai/x", "-o", "json", fleet=fresh).json["items"][0]
     assert lease["status"]["closureReason"] == "Canceled"
+
+
+@pytest.mark.parametrize(("gpus", "leases"), [(4, "1 lease is"), (12, "2 leases are")])
+def test_pods_that_are_gone_before_anybody_looks_held_gpus(
+    gpus: int, leases: str, fresh: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = LocalFleet.cancel
+
+    def slow(fleet: LocalFleet, *words: Any, **options: Any) -> None:
+        whole(fleet, *words, **options)
+        until(lambda: "rai/x" not in fleet._fleet.state().runs)
+        fleet._state = None
+
+    monkeypatch.setattr(LocalFleet, "cancel", slow)
+    with driven(fresh):
+        assert submit(fresh, run_yaml("x", gpus, "sleep 60")).code == 0
+        assert call("runs", "cancel", "rai/x", fleet=fresh).out == f"Run/rai/x: deleted; its {leases} closed\n"
 
 
 def test_cancel_takes_all_or_none(used: Path) -> None:

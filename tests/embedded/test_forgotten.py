@@ -221,7 +221,7 @@ def test_a_forgotten_pod_that_is_wanted_again_ends_and_is_refused_and_not_report
 
 
 def test_a_new_pod_starts_on_the_gpus_of_a_forgotten_one_only_when_that_is_gone(world: World) -> None:
-    world.work["old"] = on("old", STUBBORN, 0, 1, grace=0.5)
+    world.work["old"] = on("old", STUBBORN, 0, 1, grace=2)
     world.until("old", "Bound")
     wait_for(world.folder("old").path / "main.log")
     del world.work["old"]
@@ -230,7 +230,8 @@ def test_a_new_pod_starts_on_the_gpus_of_a_forgotten_one_only_when_that_is_gone(
     world.work["elsewhere"] = on("elsewhere", "true", 0, 1, node="a-01")
     for name in ("beside", "elsewhere"):
         world.until(name, "Succeeded")
-    assert world.phases("new") == [], "the old one does not want to go"
+    waits = world.phases("new") == []
+    assert waits or isinstance(world.folder("old").look(), Ended), "the old one does not want to go"
     world.until("new", "Succeeded")
     old, new = world.folder("old").look(), world.folder("new").look()
     assert isinstance(old, Ended)

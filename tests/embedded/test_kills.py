@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from msgspec.structs import replace
 
+from proof import scratch
 from tenure.api.policy import Policy
 from tenure.engine import Delete, SetPolicy
 from tenure.facts import PutRun
@@ -220,13 +221,9 @@ by_name = pytest.mark.parametrize("timeline", TIMELINES, ids=lambda one: one.nam
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """In memory if we can: a kill takes no page from the kernel, so there is nothing to learn from a disk here."""
-    memory = Path("/dev/shm")
-    if not os.access(memory, os.W_OK):
-        yield tmp_path / "play"
-        return
-    with TemporaryDirectory(dir=memory, prefix="tenure-kills-") as place:
+def folder() -> Iterator[Path]:
+    """In memory if we can, see ``scratch``."""
+    with TemporaryDirectory(dir=scratch.place(), prefix="tenure-kills-") as place:
         yield Path(place) / "play"
 
 

@@ -16,19 +16,25 @@ from tenure.api.meta import GROUP
 from tenure.kube.certs import Keeper
 from tenure.kube.loop import IO
 from tenure.testing.kube import RUNS_FOR, ControlPlane, gpu_node, until
+from tenure.testing.kube.kwok import HOLD
 from tests.cli import support
 from tests.cli.support import BUDGETS, Done
+from tests.kube.worlds import World
 
 NODES = {"a-0": "A", "a-1": "A", "b-0": "B"}
 PERSON = "ada"
 
 
-def run_yaml(name: str, gpus: int, script: str = "sleep 600", *, seconds: int = 0, **spec: Any) -> str:
-    """A Run in namespace rai; ``seconds``: how long KWOK pretends that its pods run, as the script really does."""
+def run_yaml(
+    name: str, gpus: int, script: str = "sleep 3600", *, seconds: int = 0, held: bool = False, **spec: Any
+) -> str:
+    """A Run in namespace rai; ``seconds``: how long KWOK pretends that its pods run, as the script really does;
+    ``held``: it lets them run when it is told to, see ``Kept``."""
     container = {"name": "main", "image": "busybox", "command": ["sh", "-c", script]}
-    notes = {"metadata": {"annotations": {RUNS_FOR: f"{seconds}s"}}} if seconds else {}
+    notes = {**({RUNS_FOR: f"{seconds}s"} if seconds else {}), **({HOLD: ""} if held else {})}
     resources = {"gpuType": "H100", "totalGPUs": gpus, **spec.pop("resources", {})}
-    body = {"resources": resources, "template": {**notes, "spec": {"containers": [container]}}, **spec}
+    template = {**({"metadata": {"annotations": notes}} if notes else {}), "spec": {"containers": [container]}}
+    body = {"resources": resources, "template": template, **spec}
     return json.dumps({"apiVersion": f"{GROUP}/v1", "kind": "Run", "metadata": {"name": name, "namespace": "rai"},
                        "spec": body})  # fmt: skip
 
@@ -52,6 +58,36 @@ class Home:
 
     def is_phase(self, key: str, phase: str) -> None:
         until(lambda: self.phase(key) == phase)
+
+
+class Kept:
+    """What KWOK waits with until a command was answered, so that the answer does not race with the operator.
+
+    In an embedded fleet nothing has to wait: a command decides by itself, and tells that.
+    """
+
+    def __init__(self, plane: ControlPlane | None) -> None:
+        self._plane = plane
+
+    def _note(self, key: str, **notes: str | None) -> None:
+        if self._plane is not None:
+            namespace, _, run = key.partition("/")
+            world = World(self._plane, namespace)
+            for pod in until(lambda: world.pods(run)):
+                world.note(pod["metadata"]["name"], **notes)
+
+    def go(self, key: str) -> None:
+        """Pods of a run that was submitted as ``held`` run."""
+        self._note(key, hold=None)
+
+    @contextmanager
+    def stays(self, key: str) -> Iterator[None]:
+        """Pods of a run that are told to go do so after the block."""
+        self._note(key, stuck="")
+        try:
+            yield
+        finally:
+            self._note(key, stuck=None)
 
 
 VISION = """

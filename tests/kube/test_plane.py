@@ -1,5 +1,7 @@
 """The control plane that the other tests stand on is real: it refuses, enforces, collects, and forgets nothing."""
 
+import errno
+import socket
 import subprocess
 import sys
 import textwrap
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 from tenure.testing.kube import ControlPlane, NotStarted, until
+from tenure.testing.kube.process import free_ports
 
 Object = dict[str, Any]
 
@@ -21,6 +24,22 @@ def config_map(namespace: str, name: str, **data: str) -> Object:
 
 def config_maps(namespace: str) -> str:
     return f"/api/v1/namespaces/{namespace}/configmaps"
+
+
+# ---- where it listens ----
+
+
+def test_a_free_port_is_kept_for_who_listens_on_it() -> None:
+    """From bind(0) and from explicit binds, before a server is there, beside it, and while it is restarted."""
+    one, other = free_ports(2)
+    assert one != other
+    for _ in range(2):
+        with socket.socket() as stranger, pytest.raises(OSError, match="in use"):
+            stranger.bind(("127.0.0.1", one))
+        with socket.socket() as client:
+            assert client.connect_ex(("127.0.0.1", one)) == errno.ECONNREFUSED
+        with socket.create_server(("127.0.0.1", one)), socket.create_connection(("127.0.0.1", one)) as client:
+            assert client.getpeername() == ("127.0.0.1", one)
 
 
 # ---- who may do what ----

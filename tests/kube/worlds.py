@@ -91,8 +91,8 @@ class World:
             {str(one["status"]["closureReason"]) for one in self.leases(run) if (one.get("status") or {}).get("closed")}
         )
 
-    def note(self, pod: str, **notes: str) -> None:
-        """Annotate a pod that runs, so that KWOK does something with it."""
+    def note(self, pod: str, **notes: str | None) -> None:
+        """Annotate a pod, so that KWOK does something with it; None takes an annotation away."""
         change = {
             "metadata": {
                 "annotations": {f"testing.tenure/{key.replace('_', '-')}": text for key, text in notes.items()}

@@ -15,6 +15,7 @@ from tenure.ledger.refusals import refused
 from tenure.notify import Deliverer, NotifyConfig, Outbox, deliver
 from tenure.notify.http import HttpSink
 from tenure.notify.progress import Answer
+from tenure.testing.kube.process import free_ports
 from tests.notify.support import NOW, PACE, PATIENT, Reply, Running, Web, http, noted, receiver, tell, to_file
 
 
@@ -37,8 +38,7 @@ def test_a_slow_receiver_does_not_hold_up_the_others(ledger: Ledger, path: Path,
 
 
 def test_a_receiver_that_was_down_gets_everything_when_it_is_up(ledger: Ledger, path: Path) -> None:
-    with Web() as early:
-        port = early.port
+    (port,) = free_ports(1)
     said: list[str] = []
     troubled, well = Event(), Event()
 

@@ -15,6 +15,7 @@ import pytest
 from tenure.embedded.daemon import Daemon
 from tenure.ledger import Ledger
 from tenure.notify import KINDS, NotifyConfig
+from tenure.testing.kube.process import free_ports
 from tests.cli.support import call, create, finish, run_yaml, spawn, submit
 from tests.notify.support import PATIENT, Reply, Running, Web, http, receiver, tell
 
@@ -66,8 +67,7 @@ def test_events_on_standard_output_are_not_mixed_with_words_for_people(fleet: Pa
 
 
 def test_a_receiver_that_is_away_is_said_and_kept_for_the_next_driver(fleet: Path, tmp_path: Path) -> None:
-    with Web() as gone:
-        port = gone.port
+    (port,) = free_ports(1)
     one = notify(tmp_path, {"name": "hook", "url": f"http://127.0.0.1:{port}/"})
     done = finish(spawn("tenure", "up", str(fleet), "--until-idle", "--notify", one))
     assert done.code == 0

@@ -88,8 +88,18 @@ def test_a_command_is_written_as_one_types_it_at_the_root(monkeypatch: pytest.Mo
     assert again.command("sim", "--replay", 3) == ".venv/bin/python -m proof sim --replay 3"
 
 
-def test_folders_of_the_dead_are_cleared_and_of_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scratch, "place", lambda: tmp_path)
+@pytest.fixture
+def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Another place in memory, with room enough, and another one on disk."""
+    for name in ("memory", "disk"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(scratch, "MEMORY", tmp_path / "memory")
+    monkeypatch.setattr(scratch, "ROOM", 0)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "disk"))
+    return tmp_path / "memory"
+
+
+def test_folders_of_the_dead_are_cleared_and_of_nobody_else(memory: Path) -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
     mine = scratch.make("sim")
@@ -100,6 +110,16 @@ def test_folders_of_the_dead_are_cleared_and_of_nobody_else(tmp_path: Path, monk
         f"tenure-{gone.pid}-z",
         "tenure-sim-abc",
     ):
-        (tmp_path / name).mkdir()
-    assert scratch.sweep() == 3
-    assert {one.name for one in tmp_path.iterdir()} == {mine.name, f"tenure-{gone.pid}-z", "tenure-sim-abc"}
+        (memory / name).mkdir()
+    (memory.parent / "disk" / f"tenure-sim-{gone.pid}-x").mkdir()
+    assert scratch.sweep() == 4
+    assert {one.name for one in memory.iterdir()} == {mine.name, f"tenure-{gone.pid}-z", "tenure-sim-abc"}
+
+
+def test_where_memory_is_scarce_folders_are_on_disk(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert scratch.make("sim").parent == memory
+    monkeypatch.setattr(scratch, "ROOM", 1 << 62)
+    assert (mine := scratch.make("sim")).parent == memory.parent / "disk"
+    scratch.clear()
+    assert not mine.exists()
+    assert list(memory.iterdir()) == []

@@ -360,7 +360,7 @@ def test_who_is_stopped_ends_with_the_table_of_what_was_played(stop: signal.Sign
         while len(worlds) < 8:
             assert process.poll() is None
             pids = _children(process.pid)
-            worlds |= {one.name for pid in pids for one in scratch.place().glob(f"tenure-sim-{pid}-*")}
+            worlds |= {one.name for pid in pids for one in scratch.found(f"tenure-sim-{pid}-*")}
             time.sleep(0.02)
         if stop is signal.SIGINT:
             os.killpg(process.pid, stop)
@@ -375,7 +375,7 @@ def test_who_is_stopped_ends_with_the_table_of_what_was_played(stop: signal.Sign
     assert told is not None, out[-200:]
     assert int(told[2]) >= int(told[1])
     assert re.fullmatch(rf"(\d+ of 5000 seeds, 0 failed\n)*\nstopped \({stop.name}\)\n", err), err
-    assert not [one for pid in pids for one in scratch.place().glob(f"tenure-sim-{pid}-*")]
+    assert not [one for pid in pids for one in scratch.found(f"tenure-sim-{pid}-*")]
     assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 

@@ -27,6 +27,7 @@ from tenure.kube.webhook import Webhook, keep_published, publish, serving
 from tenure.testing import budget as budget_of
 from tenure.testing import envelope, namespace
 from tenure.testing.kube import ControlPlane, until
+from tenure.testing.kube.process import free_ports
 from tests.kube.anchor.conftest import installed
 from tests.kube.anchor.world import OURS, World, budget, run
 
@@ -47,8 +48,9 @@ class Desk:
         self.state.fold(PutNamespace(object=namespace("team-a", owner="org:a")), 0)
         self.state.fold(PutBudget(object=budget_of("top", envelope("w", 8), owner="org", parents=("org:b",))), 0)
         self.webhook = self.io.run(self._webhook())
+        (self.port,) = free_ports(1)
         self.open()
-        self.system = System(webhook_url=f"https://127.0.0.1:{self.webhook.port}")
+        self.system = System(webhook_url=f"https://127.0.0.1:{self.port}")
         token = plane.service_account(self.system.namespace, self.system.account)
         self.client = self.io.run(self._client(token))
 
@@ -59,7 +61,7 @@ class Desk:
         return Client(from_kubeconfig(config))
 
     def open(self) -> None:
-        self.io.run(self.webhook.start("127.0.0.1", self.webhook.port))
+        self.io.run(self.webhook.start("127.0.0.1", self.port))
 
     def publish(self) -> None:
         """As the operator's account does it."""
@@ -192,7 +194,7 @@ def test_an_operator_serves_and_publishes_by_itself(called: tuple[World, Desk]) 
     """The caBundle comes from the operator's own account, and the API server calls the name in the certificate."""
     world, desk = called
     desk.close()
-    with serving(desk.io, desk.client, "127.0.0.1", desk.webhook.port, names=["127.0.0.1"]) as webhook:
+    with serving(desk.io, desk.client, "127.0.0.1", desk.port, names=["127.0.0.1"]) as webhook:
         until(lambda: asks_webhook(world, "operator"))
         assert webhook.keeper.serving.issuer in [each.subject for each in bundle_of(world)]
     desk.open()

@@ -112,13 +112,16 @@ class Program:
 
 
 def free_ports(count: int) -> list[int]:
-    """Loopback ports that nobody listens on now. Another process may be faster: who starts on one tries again."""
-    taken = []
-    try:
-        for _ in range(count):
-            taken.append(listener := socket.socket())
-            listener.bind(("127.0.0.1", 0))
-        return [listener.getsockname()[1] for listener in taken]
-    finally:
-        for listener in taken:
-            listener.close()
+    """Ports for programs to listen on, which nobody else is given while this process lives.
+
+    They stay bound here and are never listened on: a server asks for SO_REUSEADDR and is let in beside, again after a
+    restart too; who takes any port that is free is given another one.
+    """
+    ports = []
+    for _ in range(count):
+        with socket.socket() as holder:
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            holder.bind(("", 0))
+            ports.append(holder.getsockname()[1])
+            holder.detach()
+    return ports
