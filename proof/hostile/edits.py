@@ -64,14 +64,13 @@ def judge(bench: Bench, name: str, variant: Variant, result: Result) -> list[tup
     number = int(name.partition(":")[2])
     admitted = number // EVERY % 2 == 0
     trees = list({pair.key: pair.honest for pair in pairs}.values())
-    where_fleets = (("command line", bench.behind), ("fleet", bench.fleet), ("webhook", bench.hook.operator))
-    faults = [(where, fleet.stand(trees, admitted=admitted)) for where, fleet in where_fleets]
+    fleets = (("command line", bench.behind), ("fleet", bench.fleet), ("webhook", bench.hook.operator))
+    faults = [(where, fleet.stand(trees, admitted=admitted)) for where, fleet in fleets]
 
     cli, cli_fault = _asked(bench, name, "command line", bench.behind, partial(bench.desk.ask, variant.text), result)
     ask = partial(bench.fleet.ask, variant.text, decide=admitted)
     fleet, fault = _asked(bench, name, "fleet", bench.fleet, ask, result)
-    hooked = [replace(told, fault=told.fault and f"as an edit: {told.fault}")
-              for told in _hooked(bench, name, variant, pairs, result, number)]  # fmt: skip
+    hooked = _hooked(bench, name, variant, pairs, result, number)
     cli = replace(cli, taken={} if cli.why else bench.behind.forms(fleet.taken))
     faults += [("command line", cli_fault), ("fleet", fault), *(("webhook", told.fault) for told in hooked)]
     faults += [("command line", unlike(cli, fleet)), ("fleet", wrongly_taken(variant, fleet))]
@@ -79,17 +78,13 @@ def judge(bench: Bench, name: str, variant: Variant, result: Result) -> list[tup
     faults += [("webhook", let_together(hooked))] if variant.together else []
     faults += [("command line", bench.desk.show(f"rai/{key.removeprefix('Run/')}"))
                for key in cli.taken if key.startswith("Run/")]  # fmt: skip
-    result.findings += [Finding(name, where, _named(what)) for where, what in faults if what]
+    result.findings += [Finding(name, where, f"as an edit: {what}") for where, what in faults if what]
     for where, why in (("cli", cli.why), ("fleet", fleet.why), ("hook", any(told.why for told in hooked))):
         (result.edits_refused if why else result.edits_taken)[where] += 1
-    for _, one in where_fleets:
+    for _, one in fleets:
         one.stand((), admitted=True)
     told = [("command line", cli), ("fleet", fleet), *(("webhook", told) for told in hooked)]
     return [(f"{where}, as an edit", each) for where, each in told]
-
-
-def _named(what: str) -> str:
-    return what if what.startswith("as an edit: ") else f"as an edit: {what}"
 
 
 def _pairs(bench: Bench, name: str, variant: Variant) -> list[Pair]:
