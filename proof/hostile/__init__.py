@@ -17,11 +17,13 @@ from itertools import count
 from proof.again import command
 from proof.commit import describe
 from proof.damage import workplace
+from proof.hostile import edits
 from proof.hostile.classes import CLASSES, VARIANTS, NoMore, variant
 from proof.hostile.judge import Bench, Result
 from proof.hostile.parts import Variant
 from proof.options import positive
 
+SURFACES = ("cli", "fleet", "hook")
 NUMBERED_MAX = 10_000
 SHOWN_MAX = 8
 SAID_EVERY = 1000
@@ -29,25 +31,29 @@ SAID_EVERY = 1000
 
 
 def table(results: dict[str, Result]) -> str:
-    """Classes down, surfaces across: refused and taken, and the most work that one answer took."""
-    head = f"{'class':<12}{'':>9}{'command line':^18}{'fleet':^18}{'webhook':^36}"
+    """Classes down, surfaces across: refused and taken, as edits too, and the most work that one answer took."""
+    head = f"{'class':<12}{'':>9}{'command line':^18}{'fleet':^18}{'webhook':^36}{'edits refused/taken':^27}"
     cells = f"{'variants':>9}" + f"{'refused':>9}{'taken':>9}" * 3 + f"{'reviews':>9}{'as bytes':>9}"
+    cells += "".join(f"{where:>9}" for where in SURFACES)
     lines = [head, f"{'':<12}{cells}{'most steps':>12}{'faults':>8}"]
     for name, one in results.items():
-        cells = "".join(
-            f"{one.refused[where] or '.':>9}{one.taken[where] or '.':>9}" for where in ("cli", "fleet", "hook")
-        )
+        cells = "".join(f"{one.refused[where] or '.':>9}{one.taken[where] or '.':>9}" for where in SURFACES)
         cells += f"{one.reviews:>9,}{one.raw or '.':>9}"
+        cells += "".join(f"{one.edits_refused[where]:>6}/{one.edits_taken[where]:<2}" for where in SURFACES)
         lines.append(f"{name:<12}{one.count:>9}{cells}{one.steps:>12,}{len(one.findings) or '.':>8}")
     return "\n".join(lines)
 
 
 def run(bench: Bench, name: str, count: int, tell: Callable[[str], None] = lambda _: None) -> Result:
-    """One class: each of its variants on each surface, and an honest run afterwards; ``tell`` hears of each."""
+    """One class: each of its variants on each surface, some as an edit too, and an honest run afterwards; ``tell``
+    hears of each."""
     result = Result()
     for number in range(count):
         tell(f"{name}:{number}")
-        bench.judge(f"{name}:{number}", variant(name, number), result)
+        tried = variant(name, number)
+        bench.judge(f"{name}:{number}", tried, result)
+        if number % edits.EVERY == 0:
+            edits.judge(bench, f"{name}:{number}", tried, result)
     bench.close_class(name, result)
     return result
 
@@ -112,9 +118,9 @@ def _replay(bench: Bench, kind: str, number: int, tried: Variant, *, processes: 
     print(f"commit {describe()}\n")
     text = tried.text if len(tried.text) < 4000 else tried.text[:2000] + b" ... " + tried.text[-1000:]
     print(text.decode("utf-8", "backslashreplace").encode("unicode_escape").decode().replace("\\n", "\n"))
-    answers = bench.judge(name, tried, result)
+    answers = [*bench.judge(name, tried, result), *edits.judge(bench, name, tried, result)]
     for where, told in answers if len(answers) <= SHOWN_MAX else [*answers[: SHOWN_MAX - 1], answers[-1]]:
-        words = told.why[:5] or ("its metadata is the API server's to judge",) * (where == "webhook")
+        words = told.why[:5] or ("its metadata is the API server's to judge",) * where.startswith("webhook")
         print(f"--- {where}: {'refused' if told.why else 'taken'}", *words, sep="\n    ")
     if len(answers) > SHOWN_MAX:
         print(f"({len(answers) - SHOWN_MAX} answers of the webhook before the last are not shown)")
@@ -140,6 +146,10 @@ def _ending(results: dict[str, Result]) -> int:
     print(f"\nThe webhook answered {reviews:,} review{'s' * (reviews != 1)}, {raw} of them with a text that is no "
           f"object. It let {passed} of the manifests\npass that the fleet refuses: for spelling, metadata, a status or "
           "a document beside, which it is not asked to judge.")  # fmt: skip
+    edited = [sum((one.edits_refused + one.edits_taken)[where] for one in results.values()) for where in SURFACES]
+    updates = sum(one.updates for one in results.values())
+    print("As edits of honest objects that were there: {} on the command line, {} on the fleet, {} at the webhook, "
+          "with\n{:,} reviews of updates.".format(*edited, updates))  # fmt: skip
     alone = "" if total == 1 else "s, no two of a class alike"
     print(f"{total:,} manifest{alone}, on three surfaces: refused in words, or with nothing wrong that is the "
           "surface's to judge.")  # fmt: skip

@@ -25,6 +25,7 @@ from msgspec.structs import replace
 
 from proof.hostile.parts import Variant
 from proof.hostile.surfaces import SENT_OBJECTS_MAX, CommandLine, Driven, Hook, Told
+from tests.cli.support import create
 
 STEPS_MAX = 4_000_000
 """Calls and returns of one answer, everything included."""
@@ -55,7 +56,11 @@ class Result(Struct):
     raw: int = 0
     """Texts of which no object can be made: each went into a review byte for byte."""
     passed: int = 0
-    """Manifests that the fleet refused and the webhook let pass: not for their objects, see ``_unlike_the_fleet``."""
+    """Manifests that the fleet refused and the webhook let pass: not for their objects, see ``unlike_the_fleet``."""
+    edits_refused: Counter[str] = field(default_factory=Counter)
+    edits_taken: Counter[str] = field(default_factory=Counter)
+    updates: int = 0
+    """Calls to the webhook about an object that was there before."""
     steps: int = 0
     findings: list[Finding] = field(default_factory=list)
 
@@ -64,8 +69,11 @@ class Bench:
     """The three surfaces side by side, all beginning with the same fleet."""
 
     def __init__(self, folder: Path) -> None:
-        self.cli, self.fleet = CommandLine(folder / "cli"), Driven(folder / "fleet")
-        self.hook = Hook(folder / "hook")
+        self.cli, self.fleet = CommandLine(_fleet(folder / "cli")), Driven(_fleet(folder / "fleet"))
+        self.hook = Hook(_fleet(folder / "hook"))
+        self.desk = CommandLine(_fleet(folder / "desk"))
+        """Where the command line edits, and ``behind`` it is who made its honest runs start."""
+        self.behind = Driven(self.desk.fleet)
         self._shown: list[tuple[str, str]] = []
 
     def __enter__(self) -> Self:
@@ -76,20 +84,21 @@ class Bench:
     ) -> None:
         self.fleet.close()
         self.hook.operator.close()
+        self.behind.close()
 
     def judge(self, name: str, variant: Variant, result: Result) -> list[tuple[str, Told]]:
         """One manifest on all three; what each answered."""
         result.count += 1
         hooked = self._hooked(name, variant, result)
-        cli = self._watched(name, "command line", lambda: self.cli.ask(variant.text), result) or Told(fault="no answer")
-        fleet = self._watched(name, "fleet", lambda: self.fleet.ask(variant.text), result) or Told(fault="no answer")
+        cli = self.watched(name, "command line", lambda: self.cli.ask(variant.text), result) or Told(fault="no answer")
+        fleet = self.watched(name, "fleet", lambda: self.fleet.ask(variant.text), result) or Told(fault="no answer")
         for where, why in (("cli", cli.why), ("fleet", fleet.why), ("hook", any(told.why for told in hooked))):
             (result.refused if why else result.taken)[where] += 1
         result.passed += bool(fleet.why) and not any(told.why for told in hooked)
         faults = [("command line", cli.fault), ("fleet", fleet.fault), *(("webhook", told.fault) for told in hooked)]
-        faults += [("command line", _unlike(cli, fleet)), ("fleet", _wrongly_taken(variant, fleet))]
-        faults += [("webhook", _other_form(told, fleet)) for told in hooked]
-        faults += [("webhook", _let_together(hooked))] if variant.together else []
+        faults += [("command line", unlike(cli, fleet)), ("fleet", wrongly_taken(variant, fleet))]
+        faults += [("webhook", other_form(told, fleet)) for told in hooked]
+        faults += [("webhook", let_together(hooked))] if variant.together else []
         result.findings += [Finding(name, where, what) for where, what in faults if what]
         self.fleet.forget(fleet)
         self._shown += [(name, key.removeprefix("Run/")) for key in cli.taken if key.startswith("Run/")]
@@ -103,8 +112,8 @@ class Bench:
         answers: list[Told] = []
         for sent in reviews:
             judged = self.hook.operator.ask_tree(sent.tree) if sent.ours else None
-            told = self._watched(name, "webhook", partial(self.hook.ask, sent), result) or Told(fault="no answer")
-            fault = _unlike_the_fleet(told, judged) or (self.hook.operator.take(told.objects) if told.objects else "")
+            told = self.watched(name, "webhook", partial(self.hook.ask, sent), result) or Told(fault="no answer")
+            fault = unlike_the_fleet(told, judged) or (self.hook.operator.take(told.objects) if told.objects else "")
             answers.append(replace(told, fault=told.fault or fault))
         self.hook.operator.forget(*answers)
         return answers
@@ -114,6 +123,9 @@ class Bench:
         shown = [(each, self.cli.show(f"rai/{key}")) for each, key in self._shown[:20]]
         self._shown = []
         result.findings += [Finding(each, "command line", fault) for each, fault in shown if fault]
+        for where, fleet in (("command line", self.behind), ("fleet", self.fleet), ("webhook", self.hook.operator)):
+            if fault := fleet.audit():
+                result.findings.append(Finding(name, where, fault))
         if fault := self.fleet.serve():
             result.findings.append(Finding(name, "fleet", fault))
 
@@ -128,7 +140,7 @@ class Bench:
         if done.returncode not in ((2,) if variant.bad else (0, 2)) or "Traceback" in words:
             result.findings.append(Finding(name, "process", f"exit code {done.returncode}: {words[-300:]}"))
 
-    def _watched(self, name: str, where: str, work: Callable[[], Any], result: Result) -> Any:
+    def watched(self, name: str, where: str, work: Callable[[], Any], result: Result) -> Any:
         """Do it, count its steps, and take whatever is raised for a fault."""
         answer = None
         try:
@@ -141,6 +153,11 @@ class Bench:
         if count > STEPS_MAX:
             result.findings.append(Finding(name, where, f"{count} steps"))
         return answer
+
+
+def _fleet(folder: Path) -> Path:
+    folder.mkdir()
+    return create(folder)
 
 
 def counted(work: Callable[[], Any]) -> tuple[Any, int]:
@@ -158,7 +175,7 @@ def counted(work: Callable[[], Any]) -> tuple[Any, int]:
         sys.setprofile(None)
 
 
-def _unlike(cli: Told, fleet: Told) -> str:
+def unlike(cli: Told, fleet: Told) -> str:
     if bool(cli.why) != bool(fleet.why):
         return f"the command line says {cli.why[:1] or 'yes'}, the fleet {fleet.why[:1] or 'yes'}"
     if cli.why and cli.why[: len(fleet.why)] != fleet.why:
@@ -166,11 +183,11 @@ def _unlike(cli: Told, fleet: Told) -> str:
     return "" if cli.taken == fleet.taken else "another normal form than the fleet's"
 
 
-def _wrongly_taken(variant: Variant, fleet: Told) -> str:
+def wrongly_taken(variant: Variant, fleet: Told) -> str:
     return "taken in, though it is wrong" if variant.bad and not fleet.why else ""
 
 
-def _unlike_the_fleet(hook: Told, judged: Told | None) -> str:
+def unlike_the_fleet(hook: Told, judged: Told | None) -> str:
     """The webhook's answer to one object beside the fleet's to the same object."""
     if judged is None:
         return "" if hook.why else "taken in, though it is no Run and no Budget"
@@ -180,12 +197,12 @@ def _unlike_the_fleet(hook: Told, judged: Told | None) -> str:
     return f"let pass; the fleet says: {judged.why[0]}" if theirs and not hook.why else ""
 
 
-def _other_form(hook: Told, fleet: Told) -> str:
+def other_form(hook: Told, fleet: Told) -> str:
     both = hook.taken.keys() & fleet.taken.keys()
     return "another normal form than the fleet's" if any(hook.taken[key] != fleet.taken[key] for key in both) else ""
 
 
-def _let_together(hooked: list[Told]) -> str:
+def let_together(hooked: list[Told]) -> str:
     """Nobody but this function knows that the last object is the wrong one: not the code that is judged."""
     *earlier, last = hooked
     if any(told.why for told in earlier):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,9 @@ from tenure.api.defaults import default
 from tenure.api.errors import FieldError
 from tenure.api.meta import GROUP, to_wire
 from tenure.api.run import Run
+from tenure.audit.auditor import Auditor
 from tenure.cli.exits import Exit
-from tenure.engine import Apply, Delete, intake, render
+from tenure.engine import Apply, Delete, dump, intake, render
 from tenure.engine.state import State
 from tenure.kube.manifests import pod_manifest
 from tenure.kube.webhook import BODY_BYTES_MAX, Webhook
@@ -37,7 +38,7 @@ from tenure.shell.home import Home
 from tenure.shell.ledger_store import LedgerStore
 from tenure.shell.simulated import SimulatedExecutor
 from tenure.units import MINUTE, Instant
-from tests.cli.support import Done, call, create
+from tests.cli.support import Done, call
 
 Tree = dict[str, Any]
 GPU = "nvidia.com/gpu"
@@ -45,6 +46,8 @@ SENT_MAX = 200_000
 """Values that a client makes of aliases before its own memory ends."""
 SENT_OBJECTS_MAX = 40
 """Objects of one text that are sent: each is a call of its own, and they are alike. See ``Variant.together``."""
+ALWAYS = ("rai", "vision")
+"""Budgets that every fleet here begins with."""
 OURS = ("Run", "Budget")
 """Kinds about which API servers ask the webhook."""
 
@@ -74,11 +77,10 @@ class Sent(Struct, frozen=True):
 
 
 class CommandLine:
-    """``kubectl runs submit -f -`` on a fleet of its own, which nobody drives."""
+    """``kubectl runs submit -f -`` on a fleet which nobody drives meanwhile."""
 
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir()
-        self.fleet = create(folder)
+    def __init__(self, fleet: Path) -> None:
+        self.fleet = fleet
 
     def ask(self, text: bytes) -> Told:
         before, files = self._stored()
@@ -133,10 +135,9 @@ class CommandLine:
 class Driven:
     """An embedded fleet whose driver decides at once, with pods that are only pretended."""
 
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir()
-        path = create(folder)
-        self._ledger = Ledger.open(path)
+    def __init__(self, fleet: Path) -> None:
+        self._ledger = Ledger.open(fleet)
+        self._auditor, self._audited = Auditor(), 0
         self.home = Home(LedgerStore(self._ledger), SimulatedExecutor())
         self.now: Instant = self.home.state.now
         self.home.drive(now=self.now)
@@ -148,8 +149,9 @@ class Driven:
     def state(self) -> State:
         return self.home.state
 
-    def ask(self, text: bytes) -> Told:
-        return self._answer(read(text, source="standard input"))
+    def ask(self, text: bytes, *, decide: bool = True) -> Told:
+        """``decide``: at once; otherwise only when all of it is stored, and who waits there waits on after a no."""
+        return self._answer(read(text, source="standard input"), decide=decide)
 
     def ask_tree(self, tree: Any) -> Told:
         """The same for what a client made of it; nothing is taken in."""
@@ -160,10 +162,36 @@ class Driven:
         errors = reading.errors or _checked(self.state, reading.objects)
         return Told(why=tuple(each.sentence() for each in errors), paths=tuple(each.path for each in errors))
 
-    def take(self, objects: tuple[Any, ...]) -> str:
+    def take(self, objects: tuple[Any, ...], *, decide: bool = True) -> str:
         """Take in what the webhook let pass, as an operator does when it sees it; why that would not do."""
-        refused = self.home.handle(Apply(objects), now=self.now)[0].refused
+        refused = self.home.handle(Apply(objects), now=self.now, decide=decide)[0].refused
         return f"let pass, and the operator says: {refused[0].sentence()}" if refused else ""
+
+    def stand(self, trees: Sequence[Tree], *, admitted: bool) -> str:
+        """Have these honest objects and nothing else; ``admitted``: Runs have started, as far as there is room."""
+        gone = [Delete(kind="Run", namespace=row.namespace, name=row.name) for row in self.state.runs.values()]
+        gone += [Delete(kind="Budget", name=name) for name in self.state.budgets if name not in ALWAYS]
+        self.home.handle(*gone, now=self.now)
+        self.home.drive(now=self.now)
+        objects = tuple(item for tree in trees for item in read_tree(tree).objects)
+        refused = self.home.handle(Apply(objects), now=self.now, decide=admitted)[0].refused
+        if admitted:
+            self.home.drive(now=self.now)
+        runs = [row.life.admitted for row in self.state.runs.values()]
+        wrong = refused or len(runs) + len(self.state.budgets) - len(ALWAYS) != len(trees)
+        return "the honest objects are not there" if wrong or any(runs) != (admitted and bool(runs)) else ""
+
+    def image(self) -> bytes:
+        """All that is there, whoever wrote it."""
+        self.home.handle(now=self.now)
+        return dump(self.state)
+
+    def audit(self) -> str:
+        """What an independent reader of the ledger finds wrong."""
+        entries = list(self._ledger.entries(self._audited))
+        self._audited = entries[-1].seq if entries else self._audited
+        found = [one for entry in entries for one in self._auditor.feed(entry)]
+        return "; ".join(one.sentence() for one in [*found, *self._auditor.check(self.state.now)][:3])
 
     def serve(self) -> str:
         """Clear the field, then take an honest run: it must start."""
@@ -194,12 +222,12 @@ class Driven:
             self.now += 2 * MINUTE
             self.home.drive(now=self.now)
 
-    def _answer(self, reading: Any) -> Told:
+    def _answer(self, reading: Any, *, decide: bool) -> Told:
         if reading.errors:
             return _refused(reading.errors)
         before = self._ledger.head.seq
         objects = tuple(_placed(each) for each in reading.objects)
-        outcome = self.home.handle(Apply(objects), now=self.now)[0]
+        outcome = self.home.handle(Apply(objects), now=self.now, decide=decide)[0]
         if outcome.refused:
             told = _refused(outcome.refused)
             written = self._ledger.head.seq != before
@@ -208,6 +236,11 @@ class Driven:
         names = [(each.kind, each.metadata.namespace, each.metadata.name) for each in objects]
         taken = [self._found(*name) for name in names if name[0] in ("Run", "Budget")]
         return Told(taken=dict(_normal(each) for each in taken), fault=self._pods(names))
+
+    def forms(self, keys: Iterable[str]) -> dict[str, Any]:
+        """The normal forms of what is stored under names as in ``Told.taken``."""
+        stored = [*(row.run for row in self.state.runs.values()), *self.state.budgets.values()]
+        return {key: form for key, form in map(_normal, stored) if key in set(keys)}
 
     def _found(self, kind: str, namespace: str, name: str) -> Run | Budget:
         return self.state.runs[f"{namespace}/{name}"].run if kind == "Run" else self.state.budgets[name]
@@ -236,9 +269,10 @@ class Driven:
 class Hook:
     """The webhook's own code, given whole bodies; it looks things up where the operator has them."""
 
-    def __init__(self, folder: Path) -> None:
-        self.operator = Driven(folder)
+    def __init__(self, fleet: Path) -> None:
+        self.operator = Driven(fleet)
         self._webhook = Webhook(None, known=lambda: self.operator.state)  # type: ignore[arg-type]  # nothing listens
+        self._new = Webhook(None)  # type: ignore[arg-type]
 
     def reviews(self, text: bytes, *, most: int = SENT_OBJECTS_MAX) -> list[Sent]:
         """What is sent for a text: each Run and Budget in it; if there is none, whatever there is as if it were one."""
@@ -255,9 +289,13 @@ class Hook:
             return told
         return self._kept(sent.tree, told.taken["patch"])
 
-    def _body(self, body: bytes, *, patching: bool = True) -> Told:
+    def ask_new(self, sent: Sent) -> Told:
+        """The same of a webhook that knows of no fleet yet: it has what the review says of the object before."""
+        return self._body(sent.body, by=self._new)
+
+    def _body(self, body: bytes, *, patching: bool = True, by: Webhook | None = None) -> Told:
         try:
-            response = self._webhook._judged(body, patching=patching)
+            response = (by or self._webhook)._judged(body, patching=patching)
         except web.HTTPBadRequest as refusal:
             return Told(why=(str(refusal.text),))
         found: Tree = msgspec.json.decode(response.body)["response"]
@@ -299,10 +337,23 @@ def _review(tree: Tree) -> Sent | None:
     return Sent(body, tree) if len(body) <= BODY_BYTES_MAX else None
 
 
-def _wrapped(raw: bytes, kind: str, name: str = "", namespace: str = "rai") -> bytes:
+def edit(tree: Tree | None, text: bytes, old: Tree) -> Sent:
+    """A review of an object, or of a text that is none, over an old one: an API server sees to it that it has the name
+    of the old one."""
+    meta = {key: old["metadata"][key] for key in ("name", "namespace") if key in old["metadata"]}
+    if tree is not None:
+        given = tree["metadata"] if isinstance(tree.get("metadata"), dict) else {}
+        tree = {**tree, "metadata": {**given, **meta}}
+        text = json.dumps(tree).encode()
+    return Sent(_wrapped(text, old["kind"], meta["name"], meta.get("namespace", ""), old), tree)
+
+
+def _wrapped(raw: bytes, kind: str, name: str = "", namespace: str = "rai", old: Tree | None = None) -> bytes:
     """A review about these bytes, as far as a server reads on."""
     asked = {"uid": "u", "operation": "CREATE", "kind": {"group": GROUP, "version": "v1", "kind": kind},
              "name": name, "namespace": namespace}  # fmt: skip
+    if old is not None:
+        asked |= {"operation": "UPDATE", "oldObject": old}
     review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": asked}
     return (json.dumps(review)[:-2].encode() + b', "object": ' + raw + b"}}")[:BODY_BYTES_MAX]
 

@@ -15,7 +15,7 @@ from proof import hostile
 from proof.again import command
 from proof.commit import describe
 from proof.damage import workplace
-from proof.hostile import classes
+from proof.hostile import classes, edits
 from proof.hostile.classes import CLASSES, VARIANTS, variant
 from proof.hostile.judge import STEPS_MAX, Bench, Finding, Result
 from proof.hostile.parts import Variant, put, run, said
@@ -23,7 +23,7 @@ from proof.hostile.surfaces import Told
 from tenure.api.decode import read, read_tree
 from tenure.api.meta import GROUP
 from tenure.api.text import TEXT_BYTES_MAX
-from tenure.engine import intake
+from tenure.engine import Delete, intake
 from tenure.kube.review import Review, answer
 from tests.cli.support import call, create
 
@@ -44,6 +44,9 @@ def test_hostile_manifests_are_refused_in_words_or_valid_everywhere(name: str, b
     assert result.count == VARIANTS
     for surface in ("cli", "fleet", "hook"):
         assert result.refused[surface] + result.taken[surface] == VARIANTS, surface
+        assert result.edits_refused[surface] + result.edits_taken[surface] == VARIANTS // edits.EVERY > 0, surface
+    assert result.updates >= VARIANTS // edits.EVERY
+    assert result.edits_refused["fleet"], "also of those edits that would do as new objects some come too late"
     assert result.reviews >= VARIANTS
     assert result.raw < VARIANTS or name == "tags", "most are objects to somebody"
     assert result.refused["hook"] == VARIANTS or name not in NEVER_LET_PASS
@@ -146,6 +149,88 @@ def test_a_webhook_that_saw_no_cycle_would_be_seen(bench: Bench, monkeypatch: py
     assert any(each.what.startswith("let pass: the last of ") for each in result.findings)
 
 
+def test_edits_are_tried_over_runs_that_started_and_over_runs_that_wait(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A template that asks for more is good as long as the Run has not started; afterwards nobody takes it."""
+    bodies: list[dict[str, Any]] = []
+    judged = type(bench.hook._webhook)._judged
+
+    def heard(self: Any, body: bytes, *, patching: bool) -> Any:
+        bodies.append(json.loads(body))
+        return judged(self, body, patching=patching)
+
+    monkeypatch.setattr(type(bench.hook._webhook), "_judged", heard)
+    for number, why in ((0, "cannot change once the Run was admitted"), (5, "")):
+        result = Result()
+        answers = edits.judge(bench, f"privileges:{number}", variant("privileges", number), result)
+        assert result.findings == []
+        assert [where for where, _ in answers] == [
+            f"{where}, as an edit" for where in ("command line", "fleet", "webhook")
+        ]
+        assert all(why in told.why[0] if why else not told.why for _, told in answers)
+    asked = [body["request"] for body in bodies]
+    assert {each["operation"] for each in asked} == {"UPDATE"}
+    assert all(
+        each["oldObject"]["metadata"]["name"] == each["name"] == each["object"]["metadata"]["name"] for each in asked
+    )
+    assert any(each["oldObject"].get("status") == edits.ADMITTED for each in asked)
+
+
+def test_a_cycle_by_edit_is_refused_at_its_last_parent(bench: Bench) -> None:
+    number = next(number for number in range(0, VARIANTS, edits.EVERY) if b"-1" in variant("cycles", number).text)
+    result = Result()
+    answers = edits.judge(bench, f"cycles:{number}", variant("cycles", number), result)
+    assert result.findings == []
+    assert all("a cycle of parents" in told.why[0] for where, told in answers if not where.startswith("webhook"))
+    hooked = [told for where, told in answers if where.startswith("webhook")]
+    assert [bool(told.why) for told in hooked] == [False] * (len(hooked) - 1) + [True]
+    assert len(hooked) > 1
+
+
+@pytest.fixture
+def spoiled_bench() -> Iterator[Bench]:
+    with workplace() as folder, Bench(folder) as bench:
+        yield bench
+
+
+def test_a_surface_that_spoils_what_was_there_would_be_seen(
+    spoiled_bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The judge of edits itself: each kind of fault is planted, and found."""
+    bench = spoiled_bench
+
+    def found() -> set[str]:
+        result = Result()
+        edits.judge(bench, "privileges:0", variant("privileges", 0), result)
+        return {f"{each.where}: {each.what.removeprefix('as an edit: ').split(':')[0]}" for each in result.findings}
+
+    assert found() == set()
+    with monkeypatch.context() as patch:
+        patch.setattr(intake, "check_update", lambda *_, **__: [])
+        assert {
+            "command line: Run rai/privileges-0 had started, and is not what it was",
+            "fleet: Run rai/privileges-0 had started, and is not what it was",
+            "webhook: refused by a webhook that knows nothing, and by no other",
+        } <= found()
+        assert bench.fleet.audit(), "the auditor sees it as well"
+    with monkeypatch.context() as patch:
+
+        def spoiled(text: bytes, **_: Any) -> Told:
+            bench.fleet.home.handle(Delete(kind="Run", namespace="rai", name="privileges-0"), now=bench.fleet.now)
+            return Told(why=("no",))
+
+        patch.setattr(bench.fleet, "ask", spoiled)
+        assert "fleet: refused, and what was there is not as before" in found()
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.hook, "ask", lambda _: 1 / 0)
+        assert "webhook: a traceback" in found()
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.behind, "stand", lambda *_, **__: "the honest objects are not there")
+        assert "command line: the honest objects are not there" in found()
+    assert found() == set()
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [
@@ -176,7 +261,7 @@ def test_a_failure_says_how_to_see_it_again(
     assert "--- webhook: refused" in out
     monkeypatch.setattr(hostile.Bench, "close_class", lambda _, name, result: result.findings.append(
         Finding(name, "fleet", "planted")))  # fmt: skip
-    monkeypatch.setattr("proof.hostile.judge._wrongly_taken", lambda *_: "planted")
+    monkeypatch.setattr("proof.hostile.judge.wrongly_taken", lambda *_: "planted")
     monkeypatch.setattr(hostile, "SAID_EVERY", 1)
     assert hostile.main(["--class", "zero", "--variants", "2", "--no-processes"]) == 1
     out, err = capsys.readouterr()
@@ -239,6 +324,28 @@ def test_a_status_of_no_shape_does_not_stop_the_webhook(conditions: Any) -> None
     review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
     found = answer(msgspec.convert(review, Review), patching=True)
     assert found["response"]["allowed"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        (run(), put(run(), "spec.sparesPerGroup", False), "spec.sparesPerGroup"),
+        (run(), put(run(), "spec.opportunistic", 0), "spec.opportunistic"),
+        (run(), {**run(), "kind": "Lease"}, "not the kind that the request is about"),
+        ({**run(), "spec": None}, {**run(), "spec": None}, "spec"),
+    ],
+)
+def test_an_edit_that_only_seems_to_leave_the_spec_is_judged(old: Any, new: Any, why: str) -> None:
+    """False for 0, another kind, and no spec over none were let pass: to Python the two specs were equal."""
+    request = {"uid": "u", "operation": "UPDATE", "kind": {"group": GROUP, "version": "v1", "kind": "Run"},
+               "name": "honest", "namespace": "rai", "object": new, "oldObject": old}  # fmt: skip
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    found = answer(msgspec.convert(review, Review), patching=True)["response"]
+    assert not found["allowed"]
+    assert why in found["status"]["message"]
+    same = {**request, "object": put(run(), "metadata.labels", {"a": "b"}), "oldObject": run()}
+    again = answer(msgspec.convert({**review, "request": same}, Review), patching=True)
+    assert again["response"]["allowed"]
 
 
 def test_a_run_whose_name_is_still_to_be_generated_is_no_edit_of_another(bench: Bench) -> None:

@@ -82,7 +82,7 @@ def _response(request: Request, state: State | None, *, patching: bool) -> dict[
     if tree is None or request.kind.group != GROUP or request.kind.kind not in ("Run", "Budget"):
         return {"allowed": True}
     old = request.old_object
-    if old is not None and old.get("spec") == tree.get("spec"):
+    if old is not None and _same_spec(tree, old, request):
         # Labels, finalizers, a status: never a reason to hold up what was taken in already.
         return {"allowed": True}
     obj, errors = _read(tree, request)
@@ -93,6 +93,14 @@ def _response(request: Request, state: State | None, *, patching: bool) -> dict[
     assert obj is not None
     patch = list(_patch(tree, obj, state)) if patching else []
     return {"allowed": True, **_encoded(patch)}
+
+
+def _same_spec(tree: dict[str, Any], old: dict[str, Any], request: Request) -> bool:
+    """Whether an edit leaves the spec as it was taken in, to the letter: to Python, true is 1."""
+    before, after = old.get("spec"), tree.get("spec")
+    if before is None or before != after or tree.get("kind", request.kind.kind) != request.kind.kind:
+        return False
+    return msgspec.json.encode(before, order="sorted") == msgspec.json.encode(after, order="sorted")
 
 
 def _read(tree: dict[str, Any], request: Request) -> tuple[Budget | Run | None, list[FieldError]]:
