@@ -3,7 +3,8 @@
 ``test_sim_cluster`` plays many more; these are the ones that planted bugs (``proof.mutants``) are tried on.
 """
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,25 @@ def test_a_day_of_bad_weather_holds(seed: int) -> None:
     assert played.tally["seen/run Completed"], "nothing was done"
 
 
+@pytest.fixture
+def loop() -> Iterator[VirtualLoop]:
+    """Closed also where a test fails: what is left open would be another failure."""
+    made = VirtualLoop()
+    yield made
+    made.drive(lambda: False, until=made.time())
+    for task in asyncio.all_tasks(made):
+        task.cancel()
+    made.drive(lambda: False, until=made.time() + 60.0)  # who leads steps down
+    made.close()
+
+
+@pytest.fixture
+def world() -> Iterator[Pods]:
+    made = Pods()
+    yield made
+    made.loop.close()
+
+
 # -- the head --
 
 
@@ -72,8 +92,8 @@ def head_of(server: Server) -> Fence:
     return fence_of(item)
 
 
-def test_a_swap_whose_answer_is_lost_is_found_to_have_happened() -> None:
-    loop, server, link = VirtualLoop(), Server(lambda: START), Losing("PUT", 0)
+def test_a_swap_whose_answer_is_lost_is_found_to_have_happened(loop: VirtualLoop) -> None:
+    server, link = Server(lambda: START), Losing("PUT", 0)
     io, client = VirtualIO(loop), VirtualClient(link, server)
     fence = io.run(first_head(client, "ours"))
     link.times = 1
@@ -81,11 +101,10 @@ def test_a_swap_whose_answer_is_lost_is_found_to_have_happened() -> None:
     assert (link.times, after) == (0, head_of(server))
     assert after.spec == moved(fence, "a")
     assert io.run(swap(client, after, moved(after, "b"))) == head_of(server), "and goes on from there"
-    loop.close()
 
 
-def test_who_comes_second_changes_nothing() -> None:
-    loop, server = VirtualLoop(), Server(lambda: START)
+def test_who_comes_second_changes_nothing(loop: VirtualLoop) -> None:
+    server = Server(lambda: START)
     io, client = VirtualIO(loop), VirtualClient(PlainLink(), server)
     fence = io.run(first_head(client, "ours"))
     won = io.run(swap(client, fence, moved(fence, "a")))
@@ -93,7 +112,6 @@ def test_who_comes_second_changes_nothing() -> None:
         io.run(swap(client, fence, moved(fence, "b")))
     assert refusal.value.code is Code.Outrun
     assert head_of(server) == won
-    loop.close()
 
 
 # -- copies --
@@ -118,25 +136,24 @@ class Lagging:
         yield  # so that it is a generator
 
 
-def followed(*lists: tuple[str, str]) -> tuple[list[str], set[str]]:
+def followed(loop: VirtualLoop, *lists: tuple[str, str]) -> tuple[list[str], set[str]]:
     """What an informer shows after these lists, and what it told of after the last."""
-    loop, changes = VirtualLoop(), Changes()
+    changes = Changes()
     client = Lagging(changes, *lists)
     informer = Informer(client, PODS, changes, clock=loop.time)  # type: ignore[arg-type]  # as much as it needs
     work = VirtualIO(loop).start(informer.follow())
     assert loop.drive(lambda: not client.lists, until=60.0)
     loop.drive(lambda: False, until=loop.time() + 1.0)
     work.cancel()
-    loop.close()
     return sorted(informer.keys()), {key for keys in changes.take().values() for key in keys}
 
 
-def test_a_list_of_a_server_that_lags_behind_is_not_believed() -> None:
-    assert followed(("20", "a b"), ("10", "a")) == (["lab/a", "lab/b"], set())
+def test_a_list_of_a_server_that_lags_behind_is_not_believed(loop: VirtualLoop) -> None:
+    assert followed(loop, ("20", "a b"), ("10", "a")) == (["lab/a", "lab/b"], set())
 
 
-def test_what_is_missing_in_a_new_list_is_gone_and_told_of() -> None:
-    assert followed(("20", "a b"), ("30", "a c")) == (["lab/a", "lab/c"], {"lab/b", "lab/c"})
+def test_what_is_missing_in_a_new_list_is_gone_and_told_of(loop: VirtualLoop) -> None:
+    assert followed(loop, ("20", "a b"), ("30", "a c")) == (["lab/a", "lab/c"], {"lab/b", "lab/c"})
 
 
 # -- who leads --
@@ -152,8 +169,8 @@ class Cut(PlainLink):
         return None if self.whole else Reply(503, b'{"kind":"Status","reason":"ServiceUnavailable","code":503}')
 
 
-def test_a_leader_that_is_cut_off_leads_no_longer_than_its_time_and_is_not_pushed_out_before() -> None:
-    loop, server, links = VirtualLoop(), Server(lambda: START), (Cut(), Cut())
+def test_a_leader_that_is_cut_off_leads_only_for_its_time_and_is_not_pushed_out_before(loop: VirtualLoop) -> None:
+    server, links = Server(lambda: START), (Cut(), Cut())
     server.handle("POST", NAMESPACES.path(), {}, msgspec.json.encode(NAMESPACES.named(SYSTEM_NAMESPACE)))
     turns: list[tuple[str, bool]] = []
 
@@ -172,10 +189,6 @@ def test_a_leader_that_is_cut_off_leads_no_longer_than_its_time_and_is_not_pushe
     links[0].whole = False
     loop.drive(lambda: False, until=240.0)
     assert turns == [("first", True), ("first", False), ("second", True)], "one has given up before another begins"
-    for one in work:
-        one.cancel()
-    loop.drive(lambda: False, until=250.0)  # they step down
-    loop.close()
 
 
 # -- pods --
@@ -194,8 +207,7 @@ class Late:
         return False
 
 
-def test_pods_that_another_operator_made_first_are_left_as_they_are() -> None:
-    world = Pods()
+def test_pods_that_another_operator_made_first_are_left_as_they_are(world: Pods) -> None:
     world.ask()
     world.later(5)
     made = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in world.server.all(PODS)}
@@ -207,14 +219,13 @@ def test_pods_that_another_operator_made_first_are_left_as_they_are() -> None:
     world.later(5)
     assert len(made) == 2
     assert {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in world.server.all(PODS)} == made
-    world.loop.close()
 
 
 # -- what leaves --
 
 
-def test_nothing_leaves_that_the_archive_would_not_take(tmp_path: Path) -> None:
-    loop, server = VirtualLoop(), Server(lambda: START)
+def test_nothing_leaves_that_the_archive_would_not_take(loop: VirtualLoop, tmp_path: Path) -> None:
+    server = Server(lambda: START)
     (tmp_path / "archive").write_text("no folder")
     io, client = VirtualIO(loop), VirtualClient(PlainLink(), server)
     with KubeStore.open(io, client, tmp_path / "journal", fleet="ours", archive=tmp_path / "archive") as store:  # type: ignore[arg-type]
@@ -234,4 +245,3 @@ def test_nothing_leaves_that_the_archive_would_not_take(tmp_path: Path) -> None:
         assert refusal.value.code is Code.ArchiveRefuses
         assert len(before) == 3
         assert sorted(item["metadata"]["name"] for item in server.all(LEDGER_ENTRIES)) == before
-    loop.close()
