@@ -82,6 +82,14 @@ AREAS: dict[str, tuple[str, ...]] = {
     "kube/translate.py": ("kube/test_translate.py",),
     "kube/wishes.py": ("kube/test_wishes.py",),
     "kube/desk.py": ("kube/test_desk.py",),
+    "kube/errors.py": ("proof/test_sim_storms.py",),
+    "kube/heads.py": ("proof/test_sim_storms.py",),
+    "kube/store.py": ("proof/test_sim_storms.py",),
+    "kube/informer.py": ("proof/test_sim_storms.py",),
+    "kube/elect.py": ("proof/test_sim_storms.py",),
+    "kube/pods.py": ("kube/test_pods.py", "proof/test_sim_storms.py"),
+    "kube/materialise.py": ("proof/test_sim_storms.py",),
+    "kube/retention.py": ("proof/test_sim_storms.py",),
     "embedded/process.py": ("embedded/test_process.py",),
 }
 """Test files (below ``tests``) of the area of each file: quick ones, that need no cluster and no child process that

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proof.mutants.bugs import lives, machines, money, promises, shells
+from proof.mutants.bugs import clusters, lives, machines, money, promises, shells
 from proof.mutants.mutant import Mutant
 
 PARTS: dict[str, tuple[Mutant, ...]] = {
@@ -11,5 +11,6 @@ PARTS: dict[str, tuple[Mutant, ...]] = {
     "Lives of runs": lives.MUTANTS,
     "Promises, cuts and draws": promises.MUTANTS,
     "Outside the engine": shells.MUTANTS,
+    "Between the engine and an API server": clusters.MUTANTS,
 }
 MUTANTS: tuple[Mutant, ...] = tuple(mutant for part in PARTS.values() for mutant in part)
