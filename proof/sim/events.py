@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct
 
 from tenure.units import HOUR, Micros
@@ -79,3 +80,9 @@ class Plan(Struct, frozen=True, kw_only=True):
     @property
     def length(self) -> Micros:
         return self.hours * HOUR
+
+
+def manifest(item: Struct) -> dict[str, Any]:
+    """An object as a file has it."""
+    made: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(item))
+    return made

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from importlib import import_module
 from random import Random
-from typing import Any
 
 import msgspec
 
 from proof.sim import fleets
-from proof.sim.events import FAULTS, FOR_GOOD, KINDS, Event, Mode, Plan
+from proof.sim.events import FAULTS, FOR_GOOD, KINDS, Event, Mode, Plan, manifest
 from proof.sim.wider import widened
 from tenure.units import HOUR, MINUTE, SECOND, Micros
 
@@ -46,12 +45,6 @@ def generate(seed: int, *, home: str, mode: Mode = "safety", hours: int = 48, wi
 def kinds(home: str) -> set[str]:
     """All kinds of events that a home knows."""
     return {*KINDS, *FAULTS, *import_module(HOME_FAULTS[home]).KINDS}
-
-
-def manifest(item: msgspec.Struct) -> dict[str, Any]:
-    """An object as a file has it."""
-    made: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(item))
-    return made
 
 
 class Calendar:

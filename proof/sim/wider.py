@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from proof.sim import fleets
-from proof.sim.events import Event, Plan
+from proof.sim.events import Event, Plan, manifest
 from tenure.units import HOUR, MINUTE, Micros
 
 TOP = "org:top"
@@ -28,7 +28,7 @@ def widened(plan: Plan) -> Plan:
         return plan
     budgets = {one["spec"]["owner"]: one for one in plan.budgets}
     for owner in (*HEADS, TOP):
-        budgets.setdefault(owner, msgspec.to_builtins(fleets.budget_of(luck, owner)))
+        budgets.setdefault(owner, manifest(fleets.budget_of(luck, owner)))
     events = [_event(luck, one) for one in plan.events]
     submitted = [one for one in events if one.kind == "submit"]
     events += [_sponsors(luck, one) for one in submitted if luck.random() < 0.3]
