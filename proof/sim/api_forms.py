@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tenure.api.patch import merge
+
 Object = dict[str, Any]
 Match = Callable[[Object], bool]
 MERGE, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
@@ -54,23 +56,6 @@ def patched(item: Object, change: Any, content: str) -> Object:
         done: Object = out
         return done
     raise Refusal(415, "UnsupportedMediaType", f"the fake knows no {content}")
-
-
-def merge(old: Any, change: Any) -> Any:
-    """RFC 7396.
-
-    >>> merge({"a": 1, "b": {"c": 2}}, {"b": {"c": None, "d": 3}})
-    {'a': 1, 'b': {'d': 3}}
-    """
-    if not isinstance(change, dict):
-        return change
-    out = dict(old) if isinstance(old, dict) else {}
-    for key, value in change.items():
-        if value is None:
-            out.pop(key, None)
-        else:
-            out[key] = merge(out.get(key), value)
-    return out
 
 
 def _operate(item: Any, operation: Object) -> Any:

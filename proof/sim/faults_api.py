@@ -69,21 +69,20 @@ KINDS: dict[str, str] = {
     "backup-restored": "its journal is put back to how it is now, lasts later (number even: but not the anchor)",
 }
 DISK = ("disk-full", "sync-fails", "torn-write", "backup-restored")
-LATER = "api-unauthorized"
-"""Drawn last: seeds whose plans people have cited keep everything else that they had before there was this."""
+BESIDE = (*DISK, "api-unauthorized")
+"""What three plans in ten have of each, beside what is drawn for all."""
 _LONG = ("watch-delayed", "watch-reordered", "watch-duplicated", "watch-lost-delete")
 
 
 def faults(luck: Random, *, hours: int, mode: Mode, plan: Plan, moment: Callable[[], Micros]) -> list[Event]:
     """Some of everything; in liveness mode one thing stays a little broken for good."""
-    kinds = sorted(KINDS.keys() - DISK - {LATER})
+    kinds = sorted(KINDS.keys() - BESIDE)
     out = [_fault(luck, kind, moment()) for kind in luck.sample(kinds, luck.randint(4, 10))]
     if mode == "liveness":
         kind = luck.choice(("api-conflict", "api-throttle", "api-error", "api-reset-after", "watch-closed", "api-slow"))
         at = luck.randrange(hours * HOUR // 2)
         out.append(Event(at=at, kind=kind, number=luck.choice((2, 10)), lasts=FOR_GOOD))
-    out += [_fault(luck, kind, moment()) for kind in DISK if luck.random() < 0.3]
-    out += [_fault(luck, LATER, moment())] if luck.random() < 0.3 else []
+    out += [_fault(luck, kind, moment()) for kind in BESIDE if luck.random() < 0.3]
     return list(_aimed(out, plan))
 
 

@@ -1,7 +1,7 @@
 """What one plan in four has beyond the others: a family of three generations, a second region, caps on hours, windows
 that promise nothing before they open, owners who change their sponsors, and machines that burn under work with spares.
 
-It is laid over a plan that was drawn as ever, by luck of its own: seeds that people have cited keep all else.
+It is laid over a plan that was drawn as ever, by luck of its own.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tenure.ledger import Ledger
+from tests.ledger.support import append
 
 
 @pytest.fixture
@@ -20,3 +21,13 @@ def ledger(path: Path) -> Iterator[Ledger]:
         yield ledger
     with Ledger.open(path) as again:
         assert again.verify().findings == ()
+
+
+@pytest.fixture
+def filled(path: Path) -> Path:
+    """Nine leases that are closed, the tenth is open, and a snapshot."""
+    with Ledger.create(path, fleet="lab") as ledger:
+        append(ledger, 10)
+        with ledger.write() as tx:
+            tx.save_snapshot(b"state")
+    return path

@@ -8,18 +8,8 @@ import pytest
 
 from tenure.facts import Lease
 from tenure.ledger import Code, Ledger, LedgerRefused, store
-from tests.ledger.support import append, closed, lease, opened
+from tests.ledger.support import closed, lease, opened
 from tests.ledger.test_verify import harm
-
-
-@pytest.fixture
-def filled(path: Path) -> Path:
-    """Nine leases that are closed, and the tenth is open."""
-    with Ledger.create(path, fleet="lab") as ledger:
-        append(ledger, 10)
-        with ledger.write() as tx:
-            tx.save_snapshot(b"state")
-    return path
 
 
 def held(path: Path) -> list[Lease]:

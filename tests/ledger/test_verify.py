@@ -11,15 +11,6 @@ from tenure.ledger import Ledger
 from tests.ledger.support import append, opened
 
 
-@pytest.fixture
-def filled(path: Path) -> Path:
-    with Ledger.create(path, fleet="lab") as ledger:
-        append(ledger, 10)
-        with ledger.write() as tx:
-            tx.save_snapshot(b"state")
-    return path
-
-
 def findings(path: Path) -> list[tuple[str, str]]:
     with Ledger.examine(path) as ledger:
         return [(finding.check, finding.where) for finding in ledger.verify().findings]
