@@ -16,6 +16,8 @@ shows here even if it goes through none of those methods. It costs some twenty t
     with lines() as seen:
         home.handle(...)
     seen.count
+
+Beside both: *calls* of what has a name, such as searches for a plan, however the engine's rooms are cut.
 """
 
 from __future__ import annotations
@@ -115,6 +117,24 @@ def lines() -> Iterator[Lines]:
         yield seen
     finally:
         sys.settrace(before)
+
+
+@contextmanager
+def calls(*names: str) -> Iterator[Work]:
+    """Count calls of the functions and methods of Tenure that are called so."""
+    work: Work = Counter()
+
+    def seen(frame: FrameType, event: str, _: Any) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_name in names and code.co_filename.startswith(_SOURCE):
+            work[code.co_name] += 1
+
+    before = sys.getprofile()
+    sys.setprofile(seen)
+    try:
+        yield work
+    finally:
+        sys.setprofile(before)
 
 
 def growth(small: Work, large: Work) -> float:

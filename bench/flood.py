@@ -2,6 +2,8 @@
 metric series, and 24 virtual hours of churn leave memory as it was.
 
 How each is measured is told in ``proof/flood``, which ``python -m proof flood`` runs as well.
+
+Not shown: a queue that waits for machines (`saturated`). This flood waits for its own money, and the others' runs fit.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ against neither, and passes if everything ran and what must be right at any size
 counted does not depend on how large the promises are measured: its ranges stand once, under ``any``, for every run.
 
 What could not be measured here (there is no control plane, no valgrind, no trace) is told by name and number, and then
-not all promises hold; where nothing may be left out (``CI=true``) it is a failure.
+not all promises hold; where nothing may be left out (``CI=true``) it is a failure. What could be measured and was not
+done within its limit is no such case: its promise is broken, and its range stays as it was.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Gate:
 
     def of(self, row: Row) -> tuple[str, Judged]:
         """A row's range with the number of runs that it is from, and where the row stands in it."""
-        if _left_out(row) or not self._compares(row.bench):
+        if not _has_number(row) or not self._compares(row.bench):
             return "", "unjudged"
         found = self.range_of(row)
         if found is None:
@@ -193,7 +194,7 @@ def accept(results: Results, *, widen: bool = False) -> list[tuple[Row, Range]]:
     known = ranges.load()
     taken: list[tuple[Row, Range]] = []
     for name, its in results.benches.items():
-        rows = [(row, ranges.origin(row, its.machine)) for row in its.rows if not _left_out(row)]
+        rows = [(row, ranges.origin(row, its.machine)) for row in its.rows if _has_number(row)]
         part = known.setdefault(part_of(name, results.scale), {})
         if rows and not widen:
             part.pop(name, None)  # with what is measured no more
@@ -205,6 +206,11 @@ def accept(results: Results, *, widen: bool = False) -> list[tuple[Row, Range]]:
 def _left_out(row: Row) -> bool:
     """Whether a row says that something could not be measured here, and why."""
     return row.what.startswith("not measured")
+
+
+def _has_number(row: Row) -> bool:
+    """Whether there is anything to compare, and to expect from now on."""
+    return not (row.beyond or _left_out(row))
 
 
 def _at_any_size(row: Row) -> bool:

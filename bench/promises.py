@@ -12,6 +12,7 @@ from bench import (
     commits,
     counted,
     earliest,
+    estimates,
     evidence,
     exact,
     flood,
@@ -22,6 +23,7 @@ from bench import (
     reforecast,
     refusals,
     resolver,
+    saturated,
     scan,
     startup,
 )
@@ -31,6 +33,10 @@ from bench.kube import listing as kube_listing
 from bench.kube import memory as kube_memory
 from bench.kube import queue as kube_queue
 from bench.result import Row, Scale
+from bench.waiting import money as waiting_money
+from bench.waiting import returns as waiting_returns
+from bench.waiting import submissions as waiting_submissions
+from bench.waiting import weight as waiting_weight
 
 
 class Bench(Protocol):
@@ -56,6 +62,12 @@ BENCHES: dict[str, Bench] = {
         refusals,
         earliest,
         reforecast,
+        saturated,
+        waiting_submissions,
+        waiting_returns,
+        waiting_money,
+        waiting_weight,
+        estimates,
         resolver,
         mix,
         kube_admit,
@@ -95,6 +107,8 @@ PROMISED: tuple[Promised, ...] = (
     Promised(2, "hostile input refused within 100 ms", "refusals"),
     Promised(3, "earliest start at 100,000 leases and 1,000 reservations at most 2x of 1,000 and 10", "earliest"),
     Promised(3, "re-forecasting 10,000 waiting runs at most 12x of 1,000", "reforecast"),
+    Promised(18, "estimates: 45-65 % and 85-95 % start in time, error at most 0.4x of the plan", "estimates"),
+    Promised(18, "estimates for 10,000 waiting runs within 1 s", "estimates"),
     Promised(3, "resolver: exponent at most 1.15 in its scope, not with the fleet", "resolver"),
     Promised(3, "mix of two traces: at most 0.45x FIFO, 1.25x EASY, nothing missed, 60 s", "mix"),
     Promised(4, "1,000 runs on 1,250 nodes at most 1.5x a bare client; pods + leases + 3 writes", "kube-admit"),
@@ -108,6 +122,12 @@ PROMISED: tuple[Promised, ...] = (
     Promised(6, "instruction counts (callgrind)", "instructions"),
     Promised(6, "cost against fleet size, ledger size, backlog", "growth"),
     Promised(6, "what the commands below show, at the sizes that were promised", evidence.NAME),
+    Promised(18, "an end behind 100 to 100,000 waiting: p50 5 ms, p99 25 ms, at most 1.5x, 24 facts", "saturated"),
+    Promised(18, "the same with batches of equal age, and with all durations distinct: at most 1.2x", "saturated"),
+    Promised(18, "submission: p50 1 ms, 1.2x behind 100,000; 10,000 in a second delay an end 0.5 s", "waiting-submit"),
+    Promised(18, "128 nodes return behind 1,000 and 100,000: 5 ms a start, at most 1.2x", "waiting-return"),
+    Promised(18, "behind 100,000 short of money: ends of others and own, 8 GPUs more, at most 1.2x", "waiting-money"),
+    Promised(18, "100,000 waiting: rebuilt within 10 s, decides alike, 8 KiB each", "waiting-rebuild"),
     *(Promised(one.issue, one.says, one.command) for one in evidence.SHOWN),
 )  # fmt: skip
 """Every number of the issues' "must hold"; a benchmark that is not in this list keeps no promise."""

@@ -3,6 +3,8 @@
 A fleet of 4,096 GPUs is full of work that said when it will end, and a queue waits for it, in sixty kinds of demand:
 numbers of GPUs, groups, pods of 8 and one domain, in several sizes and lengths. Then a node is closed and opened again,
 which nobody had foreseen: in each of these steps every waiting run is planned anew, oldest first.
+
+Not shown: runs that end before they said (`saturated`). Here nobody ends at all: a closed node is the only surprise.
 """
 
 from __future__ import annotations

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+import textwrap
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import partial
+from inspect import getdoc
 from itertools import groupby
 from pathlib import Path
 from typing import Protocol
@@ -108,6 +110,8 @@ def table(rows: Iterable[Row], judge: Judge | None = None) -> str:
             lines.append(
                 f"  {row.what:{wide}} {row.promised:>16} {row.found:>17} {part:>8}  {verdict:<3}  {note}".rstrip()
             )
+        lines += textwrap.wrap(not_shown(bench) if bench in BENCHES else "", 118, initial_indent="  ",
+                               subsequent_indent="  ")  # fmt: skip
     return "\n".join(lines)
 
 
@@ -148,7 +152,8 @@ measured in turns within one run. `make bench` measures all of it again and fail
 is worse than the range in which it was before (`bench/ranges.json`, with what each was taken from; the table says from
 how many runs, and most are from one); how each is measured is told at the top of its module in `bench/`. A load above
 the number of cores disturbs wall clocks, and processor time hardly; what is counted (steps, lines, instructions) is the
-same whatever else the machine does.
+same whatever else the machine does. What was not measured within its limit has no number, and its promise does not
+hold. Below some tables stands what they do not show.
 
 """
 
@@ -173,6 +178,8 @@ def page(results: Results) -> str:
             for row in its.rows
         )
         out.append("\n")
+        if hidden := not_shown(bench):
+            out.append(f"{hidden}\n\n")
     return "".join(out).rstrip() + "\n"
 
 
@@ -194,6 +201,15 @@ def _plots(results: Results) -> Iterable[str]:
 def _promise(bench: str) -> str:
     """The first paragraph of a benchmark's theory."""
     return (BENCHES[bench].__doc__ or "").split("\n\n")[0].replace("\n", " ")
+
+
+_NOT_SHOWN = "Not shown: "
+
+
+def not_shown(bench: str) -> str:
+    """What a benchmark's table does not tell, if its theory says so: the paragraph that begins with these words."""
+    theory = getdoc(BENCHES[bench]) or ""
+    return next((part.replace("\n", " ") for part in theory.split("\n\n") if part.startswith(_NOT_SHOWN)), "")
 
 
 def _figures(row: Row) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 _COUNTED = re.compile(r",? (?:of|behind) [\d,]+(?: runs)?(?=,|$)")
 
@@ -39,6 +39,8 @@ class Row(Struct, frozen=True, kw_only=True):
     sense: Literal["at most", "at least"] = "at most"
     steady: bool = False
     """Counted, not timed: the same on every machine, so that a few percent more are news."""
+    beyond: str | UnsetType = UNSET
+    """The limit that was over before there was a number: then ``measured`` is none, and no goal is kept."""
     detail: dict[str, Any] = {}
     """Absolute figures and work counters behind the number; they may differ from machine to machine."""
 
@@ -54,12 +56,14 @@ class Row(Struct, frozen=True, kw_only=True):
     @property
     def ratio(self) -> float | None:
         """What was measured, as a part of what was promised."""
-        return self.measured / self.goal if self.goal else None
+        return self.measured / self.goal if self.goal and not self.beyond else None
 
     @property
     def ok(self) -> bool:
         if self.goal is None:
             return True
+        if self.beyond:
+            return False
         return self.measured <= self.goal if self.sense == "at most" else self.measured >= self.goal
 
     @property
@@ -68,6 +72,12 @@ class Row(Struct, frozen=True, kw_only=True):
 
     @property
     def found(self) -> str:
+        """
+        >>> Row(bench="saturated", what="an end", measured=0, unit="ms", goal=5, beyond="60 s").found
+        'none in 60 s'
+        """
+        if self.beyond:
+            return f"none in {self.beyond}"
         return f"{number(self.measured)} {self.unit}".rstrip()
 
 

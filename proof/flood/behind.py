@@ -7,7 +7,7 @@ they cause. Work is counted as well, which no neighbour on the machine disturbs:
 are told (they leave out what the commit takes, so that they tell of more than people feel).
 
 Beside the promise, what else the flood costs: a scrape, which reads the gauges on the driver's thread; taking the flood
-in; and the first early end after it.
+in; the first early end after it; and an end of its own, which is the one decision that everybody else waits for.
 """
 
 from __future__ import annotations
@@ -93,6 +93,7 @@ def rows(folder: Path, pending: int, *, samples: int, tell: Tell = quiet) -> Ite
         detail = {"s": round(pair.seconds, 1), "waiting": pair.flooded.pending}
         yield Row(bench=NAME, what="to take in a run of the flood, on average, processor time", unit="ms",
                   measured=1000 * pair.computed / pending, detail=detail)  # fmt: skip
+        yield own_end(pair)
     finally:
         pair.close()
 
@@ -147,6 +148,8 @@ def decisions(pair: Pair, samples: int, *, tell: Tell = quiet) -> Iterator[Row]:
                 seen["end"][name].add(partial(_ended, world, pods), timed=timed)
             else:
                 stay[name] |= pods
+    for name, world in worlds.items():
+        world.end(stay[name])
     for kind, says in KINDS.items():
         yield from _compared(f"{says}, {pair.behind}, against an empty queue", seen[kind])
     ms = {f"ms_{name}": round(1000 * took.cpu, 3) for name, took in first.items()}
@@ -181,6 +184,14 @@ def quantile(ordered: Sequence[float], part: float) -> float:
     (3.0, 2.0)
     """
     return ordered[min(len(ordered) - 1, int(len(ordered) * part))]
+
+
+def own_end(pair: Pair) -> Row:
+    """What is not promised: an end of the flood's own moves all that it was promised, and others wait for that."""
+    took = pair.flooded.end_own()
+    return Row(bench=NAME, what=f"a run of the flood itself ends late, {pair.behind}, for each of them, processor time",
+               unit="us", measured=1e6 * took.cpu / pair.flooded.pending,
+               detail={"s": round(took.wall, 2)})  # fmt: skip
 
 
 # --- metrics --------------------------------------------------------------------------------------------------------

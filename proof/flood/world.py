@@ -25,7 +25,7 @@ from tenure.ledger import Ledger
 from tenure.shell.home import Home
 from tenure.shell.ledger_store import LedgerStore
 from tenure.shell.store import MemoryStore
-from tenure.units import SECOND
+from tenure.units import FOREVER, SECOND
 
 FLOOD, TENANTS = "flood", ("ann", "bob", "cleo", "dan")
 DOMAINS, NODES, GPUS = 16, 8, 8
@@ -36,6 +36,8 @@ SIZES = ((1, None), (2, None), (4, None), (8, None), (16, 8))
 LENGTHS = (1_800, 3_600, 4 * 3_600)
 STEP = SECOND // 4
 """Between two decisions: so short that no run of the flood comes to its end, which nobody would report here."""
+LATE = 2 * SECOND
+"""After its time a run of the flood ends: none does to the microsecond."""
 _PLACE = {"region": "r", "cluster": "c"}
 _CHUNK = 500
 
@@ -97,6 +99,22 @@ class World(Bed):
         with Stopwatch() as watch:
             self.home.handle(Report(ends), now=self.now)
         self.home.handle(*remove(pods, {}), now=self.now)
+        return watch.took
+
+    # -- the flood --
+
+    def end_own(self) -> Took:
+        """The first run of the flood that was to end does, a moment late: what the decision took, in which everybody
+        else waits."""
+        running = (row for row in self.state.runs.values() if row.namespace == FLOOD and row.pods)
+        first = min(running, key=lambda row: (row.until or FOREVER, row.key))
+        assert first.until is not None, "all of the flood is declared"
+        self.now = max(self.now, first.until)
+        self.handle(Tick())
+        self.now += LATE
+        ends = tuple(Sighting(row.pod.key, "Succeeded", 0) for row in first.pods.values())
+        with Stopwatch() as watch:
+            self.home.handle(Report(ends), now=self.now)
         return watch.took
 
     def handle(self, *events: Event) -> None:

@@ -25,7 +25,7 @@ from tenure.api.meta import wire_name
 from tenure.api.policy import Policy
 from tenure.api.run import Run
 from tenure.draw import Intent, Result
-from tenure.units import GpuMicros, Instant
+from tenure.units import GpuMicros, Instant, Micros
 
 FundingClass = Literal["owned", "shared", "borrowed"]
 Phase = Literal["Pending", "Starting", "Running", "Stopping", "Completed", "Failed"]
@@ -188,6 +188,8 @@ class Life(_Record, kw_only=True):
     """When an elastic run last grew, or started: the next step comes one interval later."""
     backfilled: bool = False
     """This attempt started past an older run that had a reservation: if it overstays, it is the first to go."""
+    bound: Instant | None = None
+    """The run declares no end, and started inside slices that are promised from then on: then it is the first to go."""
     cut: bool = False
     """Requeued after the resolver cut it: its reservation cuts nobody."""
     not_before: Instant = 0
@@ -270,6 +272,14 @@ class Reservation(_Record, kw_only=True):
     made: Instant
     turn: int = 0
     """Starts are promised one after the other, and counted: who was promised one earlier is not delayed by this."""
+    dated: Instant | None = None
+    """When the promise that stands was made: what is repaired keeps its number and its date."""
+    wait: Micros = 0
+    """What was to be waited when it was made: it is moved earlier only by a tenth of this, or more."""
+    by: Instant | None = None
+    """The bound: machines and money are protected from then on, for as long as the run lasts."""
+    on_cuts: bool = False
+    """It takes no cuts of its own, and counts on what an earlier promise is to cut."""
     state: Literal["Pending", "Blocked", "Active", "Released", "Canceled"] = "Pending"
     reason: str = ""
     message: str = ""

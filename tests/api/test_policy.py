@@ -14,6 +14,8 @@ SPEC_DEFAULTS = {
     "lookahead": "1h",
     "growInterval": "1m",
     "patience": "24h",
+    "promiseDepth": 64,
+    "promiseSlack": "0%",
     "unreadyIsFailure": False,
     "unreadyDebounce": "5m",
     "notices": [80, 90, 100],
@@ -56,6 +58,13 @@ def test_text_and_tree_are_read_alike() -> None:
         ({"activationLead": "-1m"}, "activationLead"),
         ({"onBudgetShortage": "Panic"}, "onBudgetShortage"),
         ({"unreadyIsFailure": "no"}, "unreadyIsFailure"),
+        ({"promiseDepth": 0}, "promiseDepth"),
+        ({"promiseDepth": 1025}, "promiseDepth"),
+        ({"promiseDepth": "64"}, "promiseDepth"),
+        ({"promiseSlack": "51%"}, "promiseSlack"),
+        ({"promiseSlack": "-1%"}, "promiseSlack"),
+        ({"promiseSlack": "10"}, "promiseSlack"),
+        ({"promiseSlack": 10}, "promiseSlack"),
         ({"notices": [0]}, "notices[0]"),
         ({"notices": [101]}, "notices[0]"),
         ({"notices": [True]}, "notices[0]"),
@@ -79,6 +88,11 @@ def test_a_bad_key_is_refused(tree: object, at: str) -> None:
 
 def test_zero_delays_and_no_notices_are_fine() -> None:
     assert read_policy({"notices": [], "activationLead": "0s", "retryBackoffMax": "1s"})[1] == ()
+
+
+def test_both_ends_of_depth_and_slack_are_fine() -> None:
+    assert read_policy({"promiseDepth": 1, "promiseSlack": "50%"})[1] == ()
+    assert read_policy({"promiseDepth": 1024, "promiseSlack": "0%"})[1] == ()
 
 
 def test_the_simulator_alone_has_a_draw_secret() -> None:

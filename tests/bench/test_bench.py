@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from bench import __main__ as command
-from bench import admission, history, kube, mix, ranges, report
+from bench import admission, estimates, history, kube, mix, ranges, report
 from bench.bed import Bed, check
 from bench.counters import counting, growth
 from bench.fleet import key_of, placed, remove
@@ -231,7 +231,9 @@ _ELSEWHERE = ("startup", "kube-admit", "kube-gang", "kube-memory", "kube-queue",
 _UNPROMISED = ("growth", "counted", "instructions")
 """Have ranges and no goals: ``test_gate``."""
 _MEASURED = [
-    name for name in BENCHES if name not in (*_ELSEWHERE, *_UNPROMISED) and (name != mix.NAME or mix.present())
+    name
+    for name in BENCHES
+    if name not in (*_ELSEWHERE, *_UNPROMISED) and (name not in (mix.NAME, estimates.NAME) or mix.present())
 ]
 
 

@@ -161,6 +161,7 @@ def still(text: str) -> str:
     text = re.sub(r"\S*/fleet\.db", "FLEET", text)
     text = re.sub(r"\b[0-9a-f]{12,64}\b", "HASH", text)
     text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "TIME", text)
+    text = re.sub(r"(?<![:\d])(?:[A-Z][a-z]{2} \d{1,2} )?\d\d:\d\d\b(?!:)", "CLOCK", text)
     text = re.sub(r"\b(\d+(ms|[dhms])){1,3}\b", "AGE", text)
     text = re.sub(r"\b\d+\.\d{2,4}\b", "N.NN", text)
     return re.sub(r" +", " ", text)

@@ -71,9 +71,9 @@ def promised(world: World) -> Reservation:
 
 def test_reservations_says_when_where_who_pays_and_what_is_in_the_way(world: World, promised: Reservation) -> None:
     head, row = still(world.call("reservations", "-n", "rai").out).splitlines()
-    assert head == "RUN STATE START COUNTDOWN WHERE PAID-BY CONFIDENCE WHY"
+    assert head == "RUN STATE BY LIKELY COUNTDOWN WHERE PAID-BY CONFIDENCE WHY"
     shown, why = row.split(" There is no room. ")
-    assert shown == "rai/train Pending TIME AGE west/lab/A rai/west:16 conservative"
+    assert shown == "rai/train Pending CLOCK CLOCK-CLOCK AGE west/lab/A rai/west:16 conservative"
     assert why == "32 GPUs missing: drop 4 spares of rai/big, shrink rai/wide by 16, lottery frees 12 of 40."
     assert world.call("reservations", "rai/train", "-o", "name").out == f"rai/{NAME}\n"
     assert world.call("reservations", "-A", "-o", "name").out == f"rai/{NAME}\n"
@@ -108,9 +108,10 @@ def test_reservations_of_a_run_that_never_was_are_an_error(world: World) -> None
     done = world.call("reservations", "rai/trian")
     assert done.code == 5
     assert "did you mean rai/train?" in done.err
-    assert world.call("reservations", "rai/train").err == (
-        "no reservation for Run/rai/train: nothing waits for a start that could be planned\n"
-    )
+    told = world.call("reservations", "rai/train").err
+    assert told.startswith("no reservation for Run/rai/train: no start is promised to it; see ")
+    assert told.endswith(" explain rai/train\n")
+    assert world.call("reservations", "-A").err == "no reservation: nothing that waits is promised a start\n"
     assert world.call("reservations", "-A", "--all").err == "there never was a reservation\n"
 
 
@@ -118,7 +119,7 @@ def test_list_shows_the_planned_start_of_what_waits(world: World, promised: Rese
     assert still(world.call("list", "-n", "rai").out) == snapshot("""\
 NAME PHASE GPUS OWNER AGE STARTS-IN WHY
 eval Pending 8/8 org:ai:rai AGE - waits for a driver to look at it
-train Pending 0/16 org:ai:rai AGE AGE There is no room.
+train Pending 0/16 org:ai:rai AGE AGE promised by CLOCK, likely CLOCK-CLOCK
 """)
     [_, train] = world.call("list", "-n", "rai", "-o", "json").json["items"]
     assert train["status"]["pendingReservation"] == NAME
@@ -189,6 +190,10 @@ first-promise  conservative       1      0s      0s   0s    0s    0s
 last-plan      all                3      0s      0s   0s   +1s   +1s
 last-plan      projected          2      0s      0s   0s   +1s   +1s
 last-plan      conservative       1      0s      0s   0s    0s    0s
+bound          all                3      0s      0s   0s   +1s   +1s
+bound          projected          2      0s      0s   0s   +1s   +1s
+bound          conservative       1      0s      0s   0s    0s    0s
+3 of 3 starts came by the bound that was promised
 """)
     assert still(worst) == snapshot("""\
 Furthest off

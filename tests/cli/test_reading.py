@@ -38,7 +38,7 @@ rai a-train Completed 0/8 org:ai:rai AGE 2 pods succeeded.
 rai b-flaky Completed 0/2 org:ai:rai AGE 1 pod succeeded.
 rai c-eval Completed 0/8 org:ai:rai AGE 1 pod succeeded.
 rai d-later Completed 0/12 org:ai:rai AGE 2 pods succeeded.
-rai e-giant Blocked 0/64 org:ai:rai AGE rai/west allows 14 GPUs at once; 0 are in use and 64 were asked: 50 too many.
+rai e-giant Blocked 0/64 org:ai:rai AGE rai/west allows 14 GPUs at once; 14 are in use and 64 were asked: 64 too many.
 """)
 
 

@@ -37,7 +37,7 @@ def machines(name: str, count: int, region: str) -> dict[str, Any]:
 EAST = {"selector": {"region": "east"}}
 
 
-def scenario(**policy: str) -> dict[str, Any]:
+def scenario(**policy: str | int) -> dict[str, Any]:
     """Four machines in the west, two in the east; what becomes of each run is told beside it."""
     objects = [
         budget("rai", {"name": "west", "concurrency": 64}, {"name": "east", "concurrency": 16, **EAST}),
@@ -74,10 +74,18 @@ def waiting(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return play(tmp_path_factory.mktemp("waiting"), scenario())
 
 
+@pytest.fixture(scope="module")
+def shallow(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with one place in each cluster: rai/big has that of the west, and rai/behind waits without."""
+    plot = scenario(promiseDepth=1)
+    plot["timeline"].append({"at": "33m", "apply": [run("behind", 24, runtime={"expectedDuration": "1h"})]})
+    return play(tmp_path_factory.mktemp("shallow"), plot)
+
+
 @pytest.fixture(autouse=True)
 def attended(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Ledgers of scenarios are told about as if somebody drove them."""
-    if "waiting" in request.fixturenames or "cut" in request.fixturenames:
+    if {"waiting", "cut", "shallow"} & set(request.fixturenames):
         monkeypatch.setattr(LocalFleet, "driven", True)
 
 
@@ -206,6 +214,21 @@ def test_a_run_that_shrank_for_another_goes_on_and_says_for_whom(cut: Path) -> N
 def test_who_was_cut_and_queued_again_gets_no_room_and_is_told_why(cut: Path) -> None:
     done = call("runs", "resolve", "rai/two", "--dry-run", "-o", "json", fleet=cut)
     assert (done.code, done.json["declined"]["code"]) == (6, "CutBefore")
+
+
+def test_who_waits_behind_the_promises_is_told_why_and_of_no_start(shallow: Path) -> None:
+    out = told(shallow, "explain", "rai/behind")
+    assert out.startswith("Run/rai/behind waits\n")
+    assert "\nWhy: west/west-1 has 0 free GPUs of the 24 that are needed. [NoCapacity]\n" in out
+    assert "\nStart: " not in out
+    assert record(shallow, "behind")["reservation"] is None
+    assert "big" in told(shallow, "reservations", "-A")
+    assert "behind" not in told(shallow, "reservations", "-A")
+    [line] = [line for line in told(shallow, "list", "-A").splitlines() if " behind " in line]
+    assert line.split()[:5] == ["rai", "behind", "Pending", "0/24", "org:rai"]
+    assert " - west/west-1 has 0 free GPUs" in line
+    done = call("runs", "resolve", "rai/behind", "--dry-run", "-o", "json", fleet=shallow)
+    assert (done.code, done.json["declined"]["code"]) == (6, "NoReservation"), "who holds no promise has nobody cut"
 
 
 # --- plan -----------------------------------------------------------------------------------------------------------

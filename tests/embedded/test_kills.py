@@ -203,11 +203,13 @@ def timelines() -> Iterator[Timeline]:
     yield Timeline(
         "room is made: spares, a group, then one who is drawn",
         (
-            begin(EAGER, *nodes("a", 4), LAB, budget("other", envelope("main", 32))),
-            send("1m", apply(run("guarded", 8, owner="org:other", group=8, spares=4))),
-            send("2m", apply(run("wide", 12, owner="org:other", elastic=elastic(8, 12, step=4)))),
+            begin(EAGER, *nodes("a", 4), LAB, budget("other", envelope("main", 32))),  # whoever is drawn comes back
+            send("1m", apply(run("guarded", 8, owner="org:other", group=8, spares=4, on_preemption="Requeue"))),
+            send(
+                "2m", apply(run("wide", 12, owner="org:other", elastic=elastic(8, 12, step=4), on_preemption="Requeue"))
+            ),
             send("3m", apply(run("gang", 8, owner="org:other", on_preemption="Requeue"))),
-            send("10m", apply(run("first", 8, owner="org:lab", lasts="1h"))),
+            send("10m", apply(run("first", 8, owner="org:lab", lasts="1h", on_preemption="Requeue"))),
             send("30m", apply(run("second", 8, owner="org:lab", lasts="30m"))),
         ),
         until=at("4h"),

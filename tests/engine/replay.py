@@ -7,10 +7,11 @@ Nothing is skipped. At each instant at which anything ends, begins or opens, the
 time that the run would last: what no lease and no reservation holds of each node, and what each envelope still has.
 Then the scan of ``oracle`` is asked. The run that is asked about must be younger than all that wait.
 
-- A lease ends when its run said so, or when the money that pays for it will have run out, or what may be lent of it, if
-  what is to end does. One that was asked to leave is expected to be gone within half a minute, and again half a minute
-  later if it is not. One that overstays goes on for ever; if it was backfilled, it is the first to go when somebody
-  needs its place, so a second replay may be asked for, without it.
+- A lease ends when its run said so, or was let past others until, or when the money that pays for it will have run
+  out, or what may be lent of it, if what is to end does. One that was asked to leave is expected to be gone within half
+  a minute, and again half a minute later if it is not. One that is past its end is counted on to go for half a minute
+  more, unless it was backfilled. One that overstays goes on for ever; if it was backfilled, it is the first to go when
+  somebody needs its place, so a second replay may be asked for, without it.
 - Hours: a lease with a declared end ahead is charged up to that end, any other up to the instant in question; what is
   reserved is charged in full.
 """
@@ -61,18 +62,22 @@ class Replay:
             return self.asked[lease.key] + LEAVES_WITHIN * (late + 1)
         declared = self._declared(lease)
         if declared is not None and declared <= self.now:
-            if self.evicted and self.fleet.state.runs[lease.run_key].life.backfilled:
+            backfilled = self.fleet.state.runs[lease.run_key].life.backfilled
+            if self.evicted and backfilled:
                 return self.now
-            declared = None
+            declared = None if backfilled or declared + LEAVES_WITHIN <= self.now else declared + LEAVES_WITHIN
         fund = (lease.budget, lease.envelope)
         ends = (declared, self.runs_out.get(fund), self.lent_out.get(fund) if lease.funding == "borrowed" else None)
         return min((end for end in ends if end is not None), default=None)
 
     def _declared(self, lease: Lease) -> Instant | None:
-        """A duration is one of work: it counts from when the pods were bound, but for who was let past others."""
+        """A duration is one of work: it counts from when the pods were bound, but for who was let past others. Who
+        declares none, and was let past distant promises, is to be gone when the first of them begins."""
         row = self.fleet.state.runs[lease.run_key]
         lasts, life = row.run.spec.runtime.expected_duration, row.life
-        if lease.until is None or not lasts or life.phase != "Running" or life.started is None or life.backfilled:
+        if lease.until is None:
+            return life.bound
+        if not lasts or life.phase != "Running" or life.started is None or life.backfilled:
             return lease.until
         return max(lease.until, life.started + parse_duration(lasts))
 
@@ -127,7 +132,7 @@ class Replay:
         assert start is not None
         waits = one.state == "Active" or one.reason in ("NoCustodian", "DrawWaits", "EndsLate")
         if waits or start <= self.now:
-            start, until = min(start, one.activated or start) if one.state == "Active" else start, None
+            start, until = start if one.by is None else one.by, None
             lasts = self.fleet.state.runs[one.run_key].run.spec.runtime.expected_duration
             if lasts and waits:  # it will start when others have left: within half a minute, or twice that, and so on
                 leaves = LEAVES_WITHIN
@@ -170,11 +175,11 @@ class Replay:
         """What happens on a node up to an instant, one thing after the other.
 
         Who was promised a start on cuts takes what is free, and the rest from whoever holds it: those are gone then,
-        and do not end a second time.
+        and do not end a second time. No more can be cut than is held then.
         """
         here = [lease for lease in self.leases if lease.node == node and lease.role != "Borrowed"]
         sizes = {lease.key: sum(ordinal < gpus for ordinal in lease.gpus) for lease in here}
-        free, cut = gpus - sum(sizes.values()), 0
+        free, cut, held = gpus - sum(sizes.values()), 0, sum(len(lease.gpus) for lease in here)
         claims = [
             (one, plan, sum(share.gpus for share in plan.shares if share.node == node)) for one, plan in self.claims
         ]
@@ -184,13 +189,16 @@ class Replay:
             ended = sum(sizes[lease.key] for lease in here if self.ends[lease.key] == moment)
             gone = min(cut, ended)
             cut -= gone
+            held -= ended - gone
             free += ended - gone + sum(need for _, plan, need in claims if plan.until == moment)
             begins = [(one, need) for one, plan, need in claims if plan.start == moment]
             free -= sum(need for one, need in begins if not cuts(one))
             wanted = sum(need for one, need in begins if cuts(one))
             taken = min(wanted, max(0, free))
-            free -= taken
-            cut += wanted - taken
+            more = min(wanted - taken, max(0, held))
+            free -= wanted - more
+            held -= more
+            cut += more
         return free
 
     def _paid(self, fund: Fund, at: Instant, length: Micros | None, *, lent: bool) -> int:

@@ -7,7 +7,7 @@ from itertools import permutations
 import pytest
 
 from tenure.engine import Apply, State, Tick, dump, load, step
-from tenure.facts import Decided
+from tenure.facts import Decided, Reserved
 from tenure.testing import START, Fleet, at, budget, envelope, node, nodes, run
 
 
@@ -43,13 +43,40 @@ def test_a_smaller_run_may_start_past_a_larger_one_that_waits() -> None:
     assert len(fleet.leases("lab/small")) == 1
 
 
-def test_an_edited_run_keeps_its_place_in_the_queue() -> None:
+@pytest.mark.parametrize("lasts", ["24h", None], ids=["promised an end", "promised a cut"])
+def test_a_run_that_asks_for_something_else_goes_behind_those_who_wait(lasts: str | None) -> None:
+    """Else who comes early with anything would keep a place for what it wants later. A changed demand counts from its
+    change; what was promised for the old one is Canceled."""
     fleet = Fleet(node("n0"), budget("a"))
-    fleet.start(run("busy", 8, owner="org:a"))
-    fleet.apply(run("old", 7, owner="org:a"))
+    fleet.start(run("busy", 8, owner="org:a", lasts=lasts))
+    fleet.apply(run("old", 7, owner="org:a", lasts="1h"))
     fleet.later("1h")
-    fleet.apply(run("new", 8, owner="org:a"))
-    fleet.apply(run("old", 8, owner="org:a"))
+    fleet.apply(run("new", 8, owner="org:a", lasts="1h"))
+    first = fleet.state.reservations["lab/old"]
+    assert first.turn < fleet.state.reservations["lab/new"].turn
+    fleet.apply(run("old", 8, owner="org:a", lasts="1h"))
+    assert [fact.reservation.state for fact in fleet.facts
+            if isinstance(fact, Reserved) and fact.reservation.uid == first.uid][-1] == "Canceled"  # fmt: skip
+    if "lab/old" in fleet.state.reservations:
+        assert fleet.state.reservations["lab/old"].turn > fleet.state.reservations["lab/new"].turn
+    fleet.succeed("lab/busy")
+    assert [lease.run for lease in fleet.leases()] == ["new"]
+    fleet.bind("lab/new")
+    fleet.succeed("lab/new")
+    assert [lease.run for lease in fleet.leases()] == ["old"]
+
+
+def test_a_run_that_is_paid_otherwise_keeps_its_place_in_the_queue() -> None:
+    """Whom it may borrow from is no other demand: it is planned anew in place."""
+    fleet = Fleet(node("n0"), budget("a"), budget("s", envelope(lends_to=["org:a"])))
+    fleet.start(run("busy", 8, owner="org:a", lasts="2h"))
+    fleet.apply(run("old", 8, owner="org:a", lasts="1h"))
+    before = fleet.state.reservations["lab/old"]
+    fleet.later("1h")
+    fleet.apply(run("new", 8, owner="org:a", lasts="1h"))
+    fleet.apply(run("old", 8, owner="org:a", lasts="1h", sponsors=["org:s"]))
+    one = fleet.state.reservations["lab/old"]
+    assert (one.uid, one.turn, one.dated, one.plan.start) == (before.uid, before.turn, before.dated, at("2h"))
     fleet.succeed("lab/busy")
     assert [lease.run for lease in fleet.leases()] == ["old"]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tenure.api.policy import Policy
 from tenure.draw import Token
 from tenure.engine import Apply, Outcome, Publish, Resolve, dump, load, step
@@ -199,16 +201,19 @@ def test_a_draw_needs_a_custodian_and_there_is_one_at_a_time() -> None:
     assert len(record.cuts) == 1
 
 
-def test_a_run_that_was_cut_and_queued_again_cuts_nobody() -> None:
+@pytest.mark.parametrize(("lasts", "code"), [("6h", "CutBefore"), (None, "NoReservation")])
+def test_a_run_that_was_cut_and_queued_again_cuts_nobody(lasts: str | None, code: str) -> None:
+    """Whether it was promised the end of who took its place, or, since that has none, nothing."""
     fleet = Fleet(*nodes("a", 1), budget("a"), budget("b"), secret="s")
     fleet.start(run("x", 8, owner="org:b", on_preemption="Requeue"))
     fleet.later("20m")
-    fleet.apply(run("z", 8, owner="org:a"))
+    fleet.apply(run("z", 8, owner="org:a", lasts=lasts))
     done(fleet, "lab/z")
     fleet.leave("lab/x")
     fleet.bind("lab/z")
     fleet.later("20m")
-    assert declined(fleet, "lab/x").code == "CutBefore"
+    assert ("lab/x" in fleet.state.reservations) == (lasts is not None)
+    assert declined(fleet, "lab/x").code == code
     fleet.audit()
 
 
@@ -223,10 +228,13 @@ def test_a_run_that_could_start_anyway_is_only_looked_at() -> None:
     assert fleet.where("lab/z") == {"b0": 8}
 
 
-def test_nobody_is_cut_for_work_that_gives_way_to_everybody() -> None:
-    """An ordinary run was drawn by lot for it."""
+@pytest.mark.parametrize(("lasts", "code"), [("6h", "CutsNobody"), (None, "NoReservation")])
+def test_nobody_is_cut_for_work_that_gives_way_to_everybody(lasts: str | None, code: str) -> None:
+    """An ordinary run was drawn by lot for it. It may be promised an end that is known; where none is, it is promised
+    nothing."""
     fleet = Fleet(*nodes("n", 1), budget("a"), budget("b"), secret="s")
-    fleet.start(run("old", 8, owner="org:a"))
+    fleet.start(run("old", 8, owner="org:a", lasts=lasts))
     fleet.later("1h")
     fleet.apply(run("guest", 8, owner="org:b", lasts="1h", opportunistic=True))
-    assert declined(fleet, "lab/guest").code == "CutsNobody"
+    assert ("lab/guest" in fleet.state.reservations) == (lasts is not None)
+    assert declined(fleet, "lab/guest").code == code

@@ -10,7 +10,7 @@ from tenure.engine import Publish
 from tenure.facts import Resolved
 from tenure.shell.custodian import SimulatedCustodian
 from tenure.testing import START, Fleet, at, budget, node, nodes, run
-from tests.engine.test_reservations import cuts, promised, start_of
+from tests.engine.test_reservations import FAR, cuts, promised, start_of
 
 
 @pytest.mark.parametrize("bound_after", ["10s", "2m"])
@@ -55,10 +55,19 @@ def test_a_chain_that_is_begun_anew_wakes_the_start_whose_draw_is_void() -> None
     fleet.apply(run("x", 8, owner="org:b", lasts="1h"))
     fleet.later("16m")
     assert (promised(fleet, "lab/x").state, len(fleet.state.draws)) == ("Active", 1)
+    before = promised(fleet, "lab/x")
     fleet.handle(Publish(first.beacon, second.root))
-    assert (promised(fleet, "lab/x").state, len(fleet.state.draws)) == ("Pending", 0)
-    fleet.later("16m")
-    assert (promised(fleet, "lab/x").state, len(fleet.state.draws)) == ("Active", 1), "it is drawn on the new chain"
+    fleet.later("1m")
+    one = promised(fleet, "lab/x")
+    assert (one.state, one.activation) == ("Active", before.activation + 1), "it is drawn on the new chain"
+    [froze] = fleet.state.draws.values()
+    assert [beacon.previous for beacon in froze.intent.beacons] == [second.root]
+    assert start_of(fleet, "lab/x") == "75m", "a custodian is not the world: its promise was not moved"
+    assert not fleet.notes("StartMoved")
+    assert fleet.custodian is None
+    fleet.reveal(second)
+    fleet.leave("lab/old")
+    assert fleet.where("lab/x") == {"a0": 8}
 
 
 def test_a_pod_that_hangs_elsewhere_in_the_domain_is_not_waited_for() -> None:
@@ -100,3 +109,68 @@ def test_who_was_cut_before_holds_no_equal_demand_back(together: bool) -> None:
     alike = run("alike", 8, owner="org:d", lasts="2h", where={"fabric.domain": "A"})
     fleet.apply(alike, *([node("zz", 1, cordoned=True)] if together else []))
     assert start_of(fleet, "lab/alike") == "77m"
+
+
+def test_who_ends_just_now_has_its_moment_also_beside_backfill_that_overstays() -> None:
+    """Backfill apart, all who were in the way were to end that second: it was drawn by lot, as ``L`` was there too."""
+    fleet = Fleet(node("n0"), budget("a"), budget("b"), policy=FAR, secret="s")
+    fleet.start(run("A", 4, owner="org:a", lasts="1h"))
+    fleet.apply(run("p", 8, owner="org:b", lasts="1h"))
+    fleet.start(run("L", 4, owner="org:a", lasts="30m"))
+    fleet.until(at("1h"))  # the clock comes before the report that it is over
+    assert not [kind for kind, _, _ in cuts(fleet) if kind == "Lottery"]
+    fleet.succeed("lab/A")
+    fleet.later("1m")
+    assert [(kind, key) for kind, key, _ in cuts(fleet)] == [("Overstay", "lab/L")]
+    fleet.leave("lab/L")
+    assert fleet.where("lab/p") == {"n0": 8}
+    assert not fleet.notes("StartMoved")
+
+
+def test_what_was_promised_on_a_node_for_later_keeps_no_earlier_start_from_its_cuts() -> None:
+    """Half of the node was promised to ``r4`` for when ``r0`` is over, beside ``r3``, for which ``r0`` is to be drawn:
+    then nobody was drawn on that node any more, and ``r3`` was put off by hours."""
+    fleet = Fleet(node("n0"), budget("a"), budget("b"), policy=Policy(patience="3h"), secret="s")
+    fleet.start(run("r0", 6, owner="org:b", lasts="7h"))
+    fleet.later("56m")
+    fleet.apply(run("r3", 4, owner="org:a", lasts="7h"))
+    fleet.apply(run("r4", 4, owner="org:a", lasts="20m"))
+    first = promised(fleet, "lab/r3")
+    assert first.confidence == "conservative"
+    fleet.until(first.plan.start or START)
+    assert [(kind, key) for kind, key, _ in cuts(fleet)] == [("Lottery", "lab/r0")]
+    fleet.leave("lab/r0")
+    assert fleet.leases("lab/r3")
+    assert fleet.leases("lab/r4"), "beside it"
+
+
+def test_a_draw_for_a_start_that_is_half_a_minute_late_makes_room_for_it() -> None:
+    """``y`` was promised what is left when ``x`` is over, to the second: with the moment that ``A`` had, ``x`` would be
+    over too late for that, and its draw was found to have freed too little. Half a minute breaks nothing."""
+    fleet = Fleet(node("n0"), budget("a"), budget("b"), policy=FAR, secret="s")
+    fleet.start(run("A", 2, owner="org:a", lasts="1h"))
+    fleet.apply(run("x", 8, owner="org:b", lasts="1h"))
+    fleet.apply(run("y", 3, owner="org:b"))
+    behind = promised(fleet, "lab/y")
+    fleet.until(at("60m30s"))
+    assert [(kind, key) for kind, key, _ in cuts(fleet)] == [("Lottery", "lab/A")]
+    assert promised(fleet, "lab/y") == behind
+    fleet.leave("lab/A")
+    assert fleet.where("lab/x") == {"n0": 8}
+    assert not fleet.notes("StartMoved")
+
+
+def test_who_is_behind_a_start_that_is_late_keeps_its_number() -> None:
+    """It was looked at before the start that it is behind was resolved: nothing was known to serve it in between, and
+    it was Blocked and dealt a place anew, behind all others, within one entry."""
+    fleet = Fleet(node("n0"), budget("a"), budget("b"), policy=FAR, secret="s")
+    fleet.start(run("A", 8, owner="org:a", lasts="1h"))
+    fleet.apply(run("x", 8, owner="org:b", lasts="1h"))
+    fleet.apply(run("y", 8, owner="org:b", lasts="1h"))
+    behind = promised(fleet, "lab/y")
+    fleet.until(at("60m30s"))
+    assert promised(fleet, "lab/x").state == "Active"
+    assert not fleet.notes("ReservationBlocked")
+    one = promised(fleet, "lab/y")
+    assert (one.turn, one.dated) == (behind.turn, behind.dated)
+    assert start_of(fleet, "lab/y") in ("120m", "120.5m", "121m")

@@ -11,15 +11,16 @@ from tenure.facts import Reserved, Resolved
 from tenure.shell.custodian import SimulatedCustodian
 from tenure.shell.home import fold_entry
 from tenure.testing import Fleet, at, budget, elastic, envelope, nodes, run
-from tenure.units import Instant
+from tenure.units import SECOND, Instant, Micros
 
 
 def concurrency(fleet: Fleet, name: str, gpus: int) -> None:
     fleet.apply(budget(name, envelope("main", gpus)))
 
 
-def starts(facts: tuple[object, ...]) -> list[Instant | None]:
-    return [fact.reservation.plan.start for fact in facts if isinstance(fact, Reserved)]
+def starts(facts: tuple[object, ...], run: str) -> list[Instant | None]:
+    found = (fact.reservation for fact in facts if isinstance(fact, Reserved))
+    return [one.plan.start for one in found if one.run == run]
 
 
 def let_past(*, lasts: str) -> Fleet:
@@ -39,18 +40,21 @@ def let_past(*, lasts: str) -> Fleet:
     return fleet
 
 
-def test_when_money_ends_is_not_foreseen_without_the_lease_that_is_asked_for() -> None:
+@pytest.mark.parametrize(("late", "start"), [(0, "3h"), (30 * SECOND - 1, "3h"), (30 * SECOND, "3h45m")])
+def test_when_money_ends_is_not_foreseen_without_the_lease_that_is_asked_for(late: Micros, start: str) -> None:
     """What overstays just then was seen while a lease was out of the books: the engine counted on money for longer, and
-    one that was rebuilt did not."""
+    one that was rebuilt did not. For half a minute ``aa`` is still counted on to go, as ``elder`` counts on it; from
+    then on ``ww`` waits for the money of a to be spent."""
     fleet = let_past(lasts="75m")
     fleet.until(at("75m"))
+    fleet.until(at("75m") + late)
     folded = State(fleet.state.fleet)
     for entry in fleet.entries:
         fold_entry(folded, entry)
-    late = Apply((run("ww", 16, owner="org:w", lasts="1h"),))
+    event = Apply((run("ww", 16, owner="org:w", lasts="1h"),))
     states = (load(dump(fleet.state)), folded, fleet.state)
-    decided = [step(state, late, now=fleet.now).facts for state in states]
-    assert starts(decided[0]) == [at("3h45m")]
+    decided = [step(state, event, now=fleet.now).facts for state in states]
+    assert starts(decided[0], "ww") == [at(start)]
     assert decided[0] == decided[1] == decided[2]
 
 
@@ -61,7 +65,9 @@ def test_a_status_that_somebody_looks_at_changes_no_decision(looks: bool) -> Non
     if looks:
         assert render.run(fleet.state, fleet.state.runs["lab/bb"], now=fleet.now).status is not None
     fleet.now = at("72m")
-    assert starts(fleet.apply(run("ww", 16, owner="org:w", lasts="1h")).facts) == [at("3h45m")]
+    assert starts(fleet.apply(run("ww", 16, owner="org:w", lasts="1h")).facts, "ww") == [at("3h45m")]
+    assert fleet.state.reservations["lab/elder"].plan.start == at("2h"), "on another node: lab/aa overstays"
+    assert [share.node for share in fleet.state.reservations["lab/elder"].plan.shares] == ["n1"]
 
 
 @pytest.mark.parametrize("past", [False, True])

@@ -75,19 +75,20 @@ def test_floor_counts_spares() -> None:
 
 def test_released_promise_stays() -> None:
     """A run that started as promised, and waits again later, is promised something else, under another name."""
-    fleet = Fleet(*nodes("n", 1), budget("x"))
-    fleet.start(run("first", 8, owner="org:x", lasts="1h"))
+    fleet = Fleet(*nodes("n", 2), budget("x"))
+    fleet.start(run("first", 8, owner="org:x", lasts="1h"), run("other", 8, owner="org:x", lasts="5h"))
     fleet.apply(run("second", 8, owner="org:x", checkpoint="2h"))
     fleet.later("59m")
     fleet.succeed("lab/first")
     fleet.bind("lab/second")
-    fleet.fence("n0")
+    fleet.fence(*fleet.where("lab/second"))
     records = [fact.reservation for fact in fleet.facts if isinstance(fact, Reserved)]
     assert [(one.uid == records[0].uid, one.state) for one in records] == [
         (True, "Pending"),
         (True, "Released"),
-        (False, "Blocked"),
+        (False, "Pending"),
     ]
+    assert [one.turn for one in records] == [1, 1, 2], "and has another number"
 
 
 def test_stopped_twice() -> None:

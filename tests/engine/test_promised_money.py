@@ -10,7 +10,7 @@ from tenure.api.policy import Policy
 from tenure.engine import dump, load
 from tenure.testing import Fleet, at, budget, cap, envelope, nodes, run
 from tenure.units import SECOND
-from tests.engine.test_reservations import FAR, start_of
+from tests.engine.test_reservations import FAR, cuts, start_of
 
 
 @pytest.mark.parametrize(("lasts", "starts"), [("1h", True), ("119m", True), ("3h", False), (None, False)])
@@ -72,13 +72,31 @@ def test_hours_that_go_on_being_spent_until_a_reservation_starts_are_not_for_lat
     assert fleet.leases("lab/wide"), "it starts as promised"
 
 
-def test_a_start_whose_money_is_a_moment_late_keeps_its_promise() -> None:
-    """It was Blocked within the second, and whoever came next had its money. The hours that the late one would have
-    spent until the last promise are not held against it either."""
+def test_hours_that_a_late_one_would_spend_are_not_held_against_a_start_for_a_moment() -> None:
+    """It was Blocked within the second: until the last promise the late one would have spent what is left of them."""
     fleet = Fleet(*nodes("n", 3), budget("a", envelope("main", 24, hours=21)), budget("o", envelope("main", 24)),
                   policy=FAR)  # fmt: skip
     fleet.start(run("late", 4, owner="org:a", lasts="1h"), run("beside", 4, owner="org:o", lasts="1h"))
     fleet.start(run("busy", 16, owner="org:o", lasts="3h"))
+    fleet.apply(run("last", 16, owner="org:a", lasts="30m"))
+    fleet.apply(run("due", 4, owner="org:a", lasts="1h"))
+    assert (start_of(fleet, "lab/due"), start_of(fleet, "lab/last")) == ("60m", "180m")
+    fleet.now = at("1h")
+    fleet.succeed("lab/beside")
+    assert fleet.leases("lab/due")
+    fleet.now += SECOND
+    fleet.succeed("lab/late")
+    assert start_of(fleet, "lab/last") == "180m"
+    fleet.audit()
+
+
+def test_a_start_whose_money_is_a_moment_late_keeps_its_promise() -> None:
+    """It was Blocked within the second, and whoever came next had its money. The hours that the late one would have
+    spent until the last promise are not held against it either."""
+    fleet = Fleet(*nodes("n", 3), budget("a", envelope("main", 16, hours=57)), budget("o", envelope("main", 24)),
+                  policy=FAR)  # fmt: skip
+    fleet.start(run("late", 4, owner="org:a", lasts="1h"), run("beside", 4, owner="org:o", lasts="1h"))
+    fleet.start(run("busy", 12, owner="org:a", lasts="3h"), run("filler", 4, owner="org:o", lasts="3h"))
     fleet.apply(run("last", 16, owner="org:a", lasts="30m"))
     fleet.apply(run("due", 4, owner="org:a", lasts="1h"))
     assert (start_of(fleet, "lab/due"), start_of(fleet, "lab/last")) == ("60m", "180m")
@@ -158,3 +176,23 @@ def test_what_is_committed_ends_with_the_lease_also_where_its_pods_were_late(loo
         fleet.state = load(dump(fleet.state))
     fleet.apply(run("other", 8, owner="org:b", lasts="1h"))
     assert start_of(fleet, "lab/waits") == "90m"
+
+
+def test_who_was_told_to_leave_spends_no_hours_until_a_distant_start() -> None:
+    """Until the window of ``waits`` opens, ``late`` would have spent what is left under the cap; but it was told to
+    leave. Whatever makes the promise be looked at in between (here a machine that takes no work) breaks nothing."""
+    fleet = Fleet(*nodes("n", 2), budget("a"), budget("c", envelope("x", 8), envelope("y", 8, start="9h"),
+                                                      caps=[cap("k", ["x", "y"], gpus=16, hours=15)]),
+                  policy=FAR)  # fmt: skip
+    fleet.start(run("long", 12, owner="org:a", lasts="1h"))
+    fleet.apply(run("next", 16, owner="org:a", lasts="3h"))
+    fleet.start(run("late", 4, owner="org:c", lasts="20m"))
+    fleet.apply(run("waits", 10, owner="org:c", lasts="1h"))
+    assert start_of(fleet, "lab/waits") == "540m"
+    fleet.until(at("59m"))
+    fleet.now = at("1h")
+    fleet.report("Succeeded", *(pod.key for pod in fleet.pods("lab/long")), code=0)
+    assert [key for _, key, _ in cuts(fleet)] == ["lab/late"]
+    fleet.until(at("62m"))
+    fleet.apply(nodes("m", 1, cordoned=True)[0])
+    assert start_of(fleet, "lab/waits") == "540m"

@@ -42,22 +42,25 @@ Rebuilt = Callable[[Fleet], State]
 
 
 def stale() -> Fleet:
-    """A run waits for machines, and in the meantime another has taken its money: its reason is out of date."""
-    fleet = Fleet(node("n0"), budget("a", envelope(gpus=4)), budget("b"))
+    """A run waits for machines, behind the only promise there may be, and in the meantime another has taken its money:
+    its reason is out of date."""
+    fleet = Fleet(node("n0"), budget("a", envelope(gpus=4)), budget("b"), policy=Policy(promise_depth=1))
     fleet.start(run("theirs", 6, owner="org:b"))
+    fleet.apply(run("first", 8, owner="org:b"))
     fleet.apply(run("waits", 4, owner="org:a"))
     fleet.start(run("small", 2, owner="org:a", lasts="10m"))
     return fleet
 
 
 def test_the_reason_of_this_world_is_out_of_date() -> None:
-    """Else the tests below would show nothing."""
+    """Else the tests below would show nothing. (Who holds a promise is told no reason anew.)"""
     fleet = stale()
+    assert "lab/waits" not in fleet.state.reservations
     again = from_image(fleet)
     again.mark_all()
     told = [fact.verdict.headline for fact in step(again, Tick(), now=fleet.now).facts if isinstance(fact, Decided)]
-    assert [reason.code for reason in told if reason] != [fleet.state.runs["lab/waits"].life.reason]
-    assert told
+    assert fleet.state.runs["lab/waits"].life.reason == "NoCapacity"
+    assert [reason.code for reason in told if reason] == ["ConcurrencyCapExceeded"]
 
 
 @anyhow

@@ -277,12 +277,12 @@ def test_a_later_reservation_neither_binds_nor_cuts_inside_an_earlier_slice() ->
     assert slice_of(fleet, "lab/w1") == {"n0": 4}
     assert slice_of(fleet, "lab/w2") == {"n1": 4}
     assert [(cut.kind, cut.run) for cut in promised(fleet, "lab/w2").forecast.remedies] == [("DropSpare", "lab/g1")]
-    assert promised(fleet, "lab/w3").state in ("Pending", "Blocked")
-    assert not {"n0", "n1"} & set(slice_of(fleet, "lab/w3")) or promised(fleet, "lab/w3").forecast.pool
+    assert "lab/w3" not in fleet.state.reservations, "no start is known: both are promised for ever"
     fleet.later("15m")
     assert fleet.where("lab/w1") == {"n0": 4}
     assert fleet.where("lab/w2") == {"n1": 4}
     assert cuts(fleet) == [("DropSpare", "lab/g0", 4), ("DropSpare", "lab/g1", 4)]
+    assert not fleet.leases("lab/w3")
 
 
 def test_a_later_reservation_that_is_due_first_waits_outside_an_earlier_slice() -> None:
@@ -352,8 +352,13 @@ def test_a_start_for_which_nobody_has_to_give_way_is_projected_however_far_ahead
     fleet.later("10m")
     fleet.leave("lab/long")
     assert cuts(fleet) == [("Lottery", "lab/long", 8)]
-    later = promised(fleet, "lab/second")
-    assert (later.confidence, start_of(fleet, "lab/second")) == ("conservative", "50m"), "no promise is in the way now"
+    assert promised(fleet, "lab/second") == two, "though it is the first now: nobody is drawn for it who came since"
+    ends_at = two.plan.start
+    assert ends_at is not None
+    ends(fleet, "lab/first", ends_at)
+    assert fleet.where("lab/second") == {"n0": 8}
+    assert [(one.state, one.turn, one.plan) for one in history(fleet, "lab/second")] == [
+        ("Pending", two.turn, two.plan), ("Released", two.turn, two.plan)]  # fmt: skip
 
 
 def test_a_conservative_start_does_not_recede_when_it_is_forecast_again() -> None:

@@ -9,6 +9,7 @@ import msgspec
 from tenure.api.meta import to_wire
 from tenure.api.run import Run
 from tenure.engine import Apply, State, render
+from tenure.engine.shown import of_now
 from tenure.engine.words import Words
 from tenure.facts import Cut, Fact, Forecast, Froze, Reservation, Resolved, Segment
 from tenure.shell.home import Home, rebuild
@@ -196,15 +197,16 @@ def test_a_draw_that_waits_for_its_reveals_is_shown_from_the_state() -> None:
     assert told.result is None
 
 
-def test_the_reason_is_told_in_the_numbers_of_now() -> None:
+def test_who_asks_about_one_is_told_in_the_numbers_of_now() -> None:
     state = world(decide=True)
     one = reservation(START, SOON, reason="NoCapacity", message="old numbers")
-    told = render.reservation(state, one, now=START).status.message
-    assert told == "us-west/gpu-a has 0 free GPUs of the 16 that are needed."
+    words = Words(state, now=START)
+    assert of_now(state, one, words).message == "us-west/gpu-a has 0 free GPUs of the 16 that are needed."
     other = reservation(START, SOON, reason="SomethingElse", message="old numbers")
-    assert render.reservation(state, other, now=START).status.message == "old numbers"
+    assert of_now(state, other, words).message == "old numbers"
     over = released(one, SOON)
-    assert render.reservation(state, over, now=START).status.message == over.message
+    assert of_now(state, over, words).message == over.message
+    assert render.reservation(state, one, now=START).status.message == "old numbers", "as it was recorded"
 
 
 def test_a_waiting_run_is_told_what_its_reservation_says_where_that_is_newer() -> None:
@@ -213,8 +215,10 @@ def test_a_waiting_run_is_told_what_its_reservation_says_where_that_is_newer() -
         state.fold(put(reservation(START, SOON, **says)), START)
         item = shown(state, "train")
         [admitted] = [mark for mark in item.status.conditions if mark.type == "Admitted"]
-        assert (admitted.reason, admitted.message.startswith("us-west/gpu-a has 0 free")) == ("NoCapacity", True)
-        return Words(state, now=START).told(state.runs["rai/train"])[0], item.status.message
+        assert admitted.reason == "NoCapacity"
+        code, fresh = Words(state, now=START).told_freshly(state.runs["rai/train"])
+        assert item.status.message == says["message"], "lists and objects show what was recorded"
+        return code, fresh
 
     assert told(reason="NoCapacity", message="old numbers") == (
         "NoCapacity",

@@ -10,6 +10,7 @@ from tenure.api.policy import Policy
 from tenure.engine.reasons import CAUSES, RULES, for_whom, sentence
 from tenure.facts import Reason
 from tenure.testing import Fleet, at, budget, envelope, node, nodes, run
+from tenure.units import parse_duration
 
 FAR = Policy(patience="30d")
 COUNTS = {"limit", "used", "asked", "short", "room", "free", "need", "largest", "gpus", "hours", "pods", "nodes",
@@ -109,11 +110,13 @@ def test_who_was_started_late_ends_late() -> None:
     fleet.apply(run("wide", 16, owner="org:a", lasts="1h"))
     fleet.later("10m")
     fleet.bind("lab/long")
+    assert fleet.state.reservations["lab/wide"].confidence == "projected", "nobody is drawn for ten minutes more"
     assert why(fleet) == "lab/long on n0 started later than it was to, and ends at 2025-11-01T02:10:00Z."
 
 
 def test_who_does_not_leave_is_named() -> None:
-    """The place of `short` is held for `next`; who comes after it starts later with every half minute."""
+    """The place of `short` is held for `next`; who was promised what comes after it starts later once that is so late
+    that it would not be over."""
     fleet = Fleet(node("n0"), budget("a"), policy=FAR)
     fleet.start(run("short", 8, owner="org:a", lasts="1h"))
     fleet.apply(run("next", 8, owner="org:a", lasts="1h"))
@@ -121,6 +124,8 @@ def test_who_does_not_leave_is_named() -> None:
     fleet.delete("Run", "lab/short")
     fleet.later("2m")
     assert fleet.state.reservations["lab/next"].state == "Active"
+    assert fleet.state.reservations["lab/after"].plan.start == at("2h"), "only the first is planned earlier"
+    fleet.until(at("63m"))
     assert why(fleet, "lab/after") == "lab/short was told to leave n0 and has not left yet."
 
 
@@ -132,16 +137,19 @@ def test_who_cannot_give_way_yet_is_named() -> None:
     assert why(fleet, "lab/next") == "lab/slow on n0 is still being started, and cannot give way yet."
 
 
-def test_a_moment_is_no_other_start() -> None:
-    """It is planned for when the other one ends, to the microsecond; people are told of other seconds."""
+@pytest.mark.parametrize("late", ["300ms", "30s"])
+def test_a_moment_is_no_other_start(late: str) -> None:
+    """What is late by half a minute breaks nothing: the promise stands as it was written, and nobody is told."""
     fleet = Fleet(node("n0"), budget("a"), policy=FAR)
     fleet.apply(run("long", 8, owner="org:a", lasts="2h"))
     fleet.apply(run("next", 8, owner="org:a", lasts="1h"))
-    fleet.later("300ms")
+    one = fleet.state.reservations["lab/next"]
+    fleet.later(late)
     fleet.bind("lab/long")
-    assert fleet.state.reservations["lab/next"].plan.start == at("2h") + 300_000
+    assert fleet.state.runs["lab/long"].until == at("2h") + parse_duration(late)
+    assert (fleet.state.reservations["lab/next"], one.plan.start) == (one, at("2h"))
     assert not fleet.notes("StartMoved")
-    fleet.later("1h")
+    fleet.until(at("1h"))
     fleet.succeed("lab/long")
     assert last(fleet, "Released", "lab/next") == "It started 1h before the start promised first."
 
@@ -181,17 +189,36 @@ def test_money_for_other_places_is_no_money() -> None:
 
 
 def test_a_start_is_held_against_what_was_promised_also_if_that_came_late() -> None:
-    """Nothing could be promised at first; then it was, and that was kept."""
+    """There was no money in sight at first; then there was, a start was promised, and that was kept."""
+    fleet = Fleet(*nodes("n", 2), budget("a", envelope("main", 8)), budget("b"), policy=FAR)
+    fleet.start(run("mine", 8, owner="org:a"), run("long", 8, owner="org:b", lasts="2h"))
+    fleet.apply(run("poor", 8, owner="org:a", lasts="1h"))
+    one = fleet.state.reservations["lab/poor"]
+    assert (one.state, one.promise.start, one.forecast.short) == ("Blocked", None, 8)
+    fleet.apply(budget("a", envelope("main", 16)))
+    assert fleet.notes("Reserved")[-1].object == "Run/lab/poor"
+    assert fleet.state.reservations["lab/poor"].plan.start == at("2h")
+    fleet.later("1h")
+    fleet.succeed("lab/long")
+    assert last(fleet, "Released", "lab/poor") == "It started 1h before the start promised last."
+
+
+def test_who_is_dealt_a_place_when_a_start_is_known_was_promised_that_first() -> None:
+    """No start was known at first, so there was no Reservation; the one that is made then has a promise from its making
+    on."""
     fleet = Fleet(node("n0"), node("n1", cordoned=True), budget("a"), policy=FAR)
     fleet.start(run("long", 8, owner="org:a", lasts="2h"))
     fleet.apply(run("wide", 16, owner="org:a", lasts="1h"))
-    one = fleet.state.reservations["lab/wide"]
-    assert (one.state, one.promise.start) == ("Blocked", None)
+    assert "lab/wide" not in fleet.state.reservations
+    assert not fleet.notes("ReservationBlocked")
+    fleet.later("10m")
     fleet.apply(node("n1"))
-    assert fleet.notes("Reserved")[-1].object == "Run/lab/wide"
-    fleet.later("1h")
+    one = fleet.state.reservations["lab/wide"]
+    assert (one.dated, one.promise.start, one.plan.start) == (at("10m"), at("2h"), at("2h"))
+    assert [note.object for note in fleet.notes("Reserved")] == ["Run/lab/wide"]
+    fleet.until(at("1h"))
     fleet.succeed("lab/long")
-    assert last(fleet, "Released", "lab/wide") == "It started 1h before the start promised last."
+    assert last(fleet, "Released", "lab/wide") == "It started 1h before the start promised first."
 
 
 def test_who_was_promised_nothing_started_when_it_could() -> None:

@@ -342,3 +342,47 @@ def _sql(path: Path, statements: str) -> None:
     db = sqlite3.connect(path)
     db.executescript(statements)
     db.close()
+
+
+# --- completed runs -------------------------------------------------------------------------------------------------
+
+
+def ran(name: str, *, start: int, end: int, until: int | None = None, owner: str = "org:a", reason: str = "Completed",
+        attempt: int = 1) -> list[tuple[int, list[Fact]]]:  # fmt: skip
+    """A run of one lease, from its opening to its end."""
+    own = {"run": name, "uid": f"u-{name}", "owner": owner, "attempt": attempt, "until": until}
+    key = f"{name}-{attempt}"
+    return [(start, [opened(key, start=start, **own)]), (end, [closed(key, end=end, reason=reason)])]
+
+
+def test_completed_runs_say_what_they_declared_and_what_they_took(ledger: Ledger) -> None:
+    record(ledger, *ran("a", start=0, end=30, until=100), *ran("b", start=40, end=60))
+    found = ledger.completed(["org:a"], before=60)
+    assert [(row.owner, row.declared, row.real, row.end) for row in found] == [
+        ("org:a", 100, 30, 30), ("org:a", None, 20, 60),
+    ]  # fmt: skip
+    assert len(ledger.completed(["org:a"], before=59)) == 1, "of an instant of the past, what was over by then"
+
+
+def test_only_who_came_to_its_end_by_itself_has_completed(ledger: Ledger) -> None:
+    """Of several attempts the one that completed counts, from its own first lease to its last."""
+    record(ledger, *ran("a", start=0, end=5, reason="Failed"), *ran("a", start=10, end=30, attempt=2),
+           *ran("gone", start=40, end=50, reason="Canceled"))  # fmt: skip
+    own = {"run": "wide", "uid": "u-wide", "owner": "org:a", "attempt": 1}
+    record(
+        ledger,
+        (60, [opened("w0", start=60, **own)]),
+        (70, [opened("w1", start=70, **own), closed("w0", end=70, reason="Swap")]),
+        (90, [closed("w1", end=90)]),
+    )
+    assert [row.real for row in ledger.completed(["org:a"], before=1000)] == [20, 30]
+
+
+def test_the_last_of_each_owner_count_and_the_fleets_where_one_has_few(ledger: Ledger) -> None:
+    for number in range(10):
+        record(ledger, *ran(f"a{number}", start=number * 10, end=number * 10 + number + 1))
+    record(ledger, *ran("b", start=100, end=150, owner="org:b"))
+    assert [row.real for row in ledger.completed(["org:a"], before=1000, each=6)] == [5, 6, 7, 8, 9, 10]
+    both = ledger.completed(["org:b"], before=1000, fleet=3)
+    assert [(row.owner, row.real) for row in both] == [("org:a", 9), ("org:a", 10), ("org:b", 50)]
+    assert ledger.completed([], before=1000, fleet=1) == both[-1:]

@@ -152,9 +152,7 @@ until: 10m
 """
     assert played(tail)["events"] == [
         "2m Waiting Run/rai/train NoCapacity",
-        "2m ReservationBlocked Run/rai/train NoStartInSight",
         "3m Admitted Run/rai/train Admitted",
-        "3m Released Run/rai/train Released",
         "3m Started Run/rai/train Started",
         "4m Completed Run/rai/train Completed",
     ]

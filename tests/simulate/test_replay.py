@@ -13,10 +13,12 @@ from tenure.api.budget import Budget
 from tenure.api.errors import Faults
 from tenure.api.policy import Policy
 from tenure.api.validate import check_rules
-from tenure.simulate.reference import job
+from tenure.simulate.declare import WAYS, Declare
+from tenure.simulate.reference import POLICIES
 from tenure.simulate.replay import START, Replay, Replayed, Setting
-from tenure.simulate.replay_world import Declare, Machines, ample_budgets, declared_by, run_of, uniform_nodes
-from tenure.simulate.trace import Job, read_trace
+from tenure.simulate.replay_world import Machines, Pods, ample_budgets, run_of, uniform_nodes
+from tenure.simulate.report_data import refer
+from tenure.simulate.trace import Job, job, read_trace
 from tenure.testing.builders import budget, envelope, node
 from tenure.units import HOUR, MINUTE, SECOND, format_time
 
@@ -32,6 +34,7 @@ def setting(
     policy: Policy = PATIENT,
     budgets: tuple[Budget, ...] | None = None,
     declare: Declare = "true",
+    pods: Pods = "any",
 ) -> Setting:
     nodes = uniform_nodes(fleet)
     assert nodes is not None
@@ -39,7 +42,9 @@ def setting(
     by_flavor, left_out = machines.sort(jobs)
     assert not left_out
     money = ample_budgets({one.owner for one in jobs}, machines) if budgets is None else budgets
-    return Setting(jobs=by_flavor, nodes=nodes, objects=money, policy=policy, gpus=machines.total, declare=declare)
+    return Setting(
+        jobs=by_flavor, nodes=nodes, objects=money, policy=policy, gpus=machines.total, declare=declare, pods=pods
+    )
 
 
 def play(jobs: list[Job], fleet: str = "1x2x8", **world: object) -> Replayed:
@@ -80,19 +85,12 @@ def test_the_bind_delay_of_the_policy_counts_as_waiting() -> None:
     assert found.summary.wait_hours.max == 0.5
 
 
-@pytest.mark.parametrize("declare", ["true", "x2", "requested", "none"])
+@pytest.mark.parametrize("declare", WAYS)
 def test_jobs_end_when_they_really_did_whatever_they_declared(declare: Declare) -> None:
     asked = replace(hours("a", 0, 2, 16), requested=5 * HOUR)
     found = play([asked, hours("b", 1, 1, 16)], declare=declare)
     assert found.summary.completed == 2
     assert found.summary.virtual_days == pytest.approx(3 / 24)
-
-
-def test_what_a_run_declares() -> None:
-    asked = replace(hours("a", 0, 2, 16), requested=5 * HOUR)
-    lengths = [declared_by(asked, declare) for declare in ("true", "x2", "requested", "none")]
-    assert lengths == [2 * HOUR, 4 * HOUR, 5 * HOUR, None]
-    assert declared_by(hours("b", 0, 2, 1), "requested") == 2 * HOUR, "the truth, where nobody was asked"
 
 
 def test_a_tight_budget_makes_its_owner_wait_and_nobody_else() -> None:
@@ -156,6 +154,27 @@ def test_scattered_room_is_told_from_room_that_lies_together() -> None:
     assert (sizes[2].fit, sizes[2].packed) == pytest.approx((2, 3), rel=0.01)
     assert (sizes[4].fit, sizes[4].packed) == pytest.approx((0, 1), rel=0.01)
     assert [curve.size for curve in found.fragmentation.curves] == [8]
+
+
+def test_whole_pods_never_cross_a_machine() -> None:
+    halves = [hours("a", 0, 10, 5), hours("b", 0, 10, 5), hours("c", 1, 5, 6)]
+    assert play(halves, "1x2x8").summary.wait_hours.max == 0.0
+    assert play(halves, "1x2x8", pods="whole").summary.wait_hours.max == 9.0
+
+
+def test_references_hear_and_pack_what_tenure_does() -> None:
+    jobs = [hours("a", 0, 10, 6), hours("b", 1, 10, 8), hours("c", 2, 5, 2), hours("d", 3, 5, 2)]
+    waits = []
+    for declare in ("true", "x2"):
+        given = setting(jobs, "1x1x8", declare=declare)
+        machines = Machines(given.nodes, given.policy)
+        waits.append(refer("easy", given, machines).wait_hours_by_size["2-8"].max)
+    assert waits == [17.0, 11.0], "twice too long, the head's shadow lets the last job past"
+    halves = [hours("a", 0, 10, 5), hours("b", 0, 10, 5), hours("c", 1, 5, 6)]
+    for pods, longest in (("any", 0.0), ("whole", 9.0)):
+        given = setting(halves, "1x2x8", pods=pods)
+        machines = Machines(given.nodes, given.policy)
+        assert [refer(policy, given, machines).wait_hours.max for policy in POLICIES] == [longest, longest]
 
 
 # --- the world --------------------------------------------------------------------------------------------------------
@@ -222,6 +241,16 @@ def test_the_run_of_a_job_is_one_that_the_api_takes() -> None:
         check_rules(run, faults, simulated=True)
         assert faults.errors == []
         assert run.spec.resources.total_gpus == one.gpus
+        assert run.spec.resources.gpus_per_pod is None
+
+
+@pytest.mark.parametrize(("gpus", "pod"), [(1, 1), (6, 6), (8, 8), (12, 4), (64, 8), (9, 1)])
+def test_in_whole_pods_the_run_of_a_job_is_one_that_the_api_takes(gpus: int, pod: int) -> None:
+    run = run_of(hours("a", 0, 1, gpus), "gpu", declare="none", unit=8)
+    faults = Faults("run")
+    check_rules(run, faults, simulated=True)
+    assert faults.errors == []
+    assert run.spec.resources.gpus_per_pod == pod
 
 
 def test_a_replay_begins_where_the_docs_say() -> None:
@@ -252,6 +281,6 @@ def test_what_was_promised_on_durations_twice_too_long_comes_early() -> None:
 
 def test_a_job_that_overstays_makes_a_promise_be_missed() -> None:
     long = replace(hours("a", 0, 4, 16), requested=2 * HOUR)
-    kept = play([long, replace(hours("b", 0, 1, 16), requested=HOUR)], declare="requested").promises
+    kept = play([long, replace(hours("b", 0, 1, 16), requested=HOUR)], declare="requested-raw").promises
     assert (kept.made, kept.missed, kept.kept) == (1, 1, 0)
     assert kept.error_hours["all"].max > 0

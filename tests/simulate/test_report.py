@@ -94,6 +94,7 @@ def test_every_question_has_its_picture(found: Study) -> None:
         "Was there room for wide jobs?",
         "Who waited?",
         "Were promises kept?",
+        "Was work thrown away?",
         "Can these numbers be trusted?",
         "How this was made",
     ]
@@ -169,4 +170,6 @@ def test_a_report_says_whether_promises_were_kept(found: Study) -> None:
     text = page(found)
     assert "Were promises kept?" in text
     assert f"{kept.kept:,} jobs started at that instant or earlier" in text
+    assert "GPU-hours were thrown away" in text
+    assert to_tree(found)["tenure"]["thrown"]["runsDrawn"] == found.tenure.thrown.runs_drawn
     assert to_tree(found)["tenure"]["promises"]["errorHours"]["all"]["starts"] == kept.kept + kept.missed

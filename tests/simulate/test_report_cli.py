@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from tenure.cli.exits import Exit
 from tenure.cli.main import server
 from tenure.simulate import report
+from tenure.simulate.declare import WAYS, Declarations, sentence
 from tests.cli.support import call
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -43,13 +45,61 @@ def test_json_has_everything(small: Path, capsys: pytest.CaptureFixture[str]) ->
     assert simulate("--trace", small, "--fleet", "2x4x8", "-o", "json", "--declare", "x2") == Exit.OK
     tree = json.loads(capsys.readouterr().out)
     assert set(tree) == {
-        "traces", "fleet", "load", "declare", "policy", "leftOut", "tenure", "references", "ratios"
+        "traces", "fleet", "load", "declared", "pods", "policy", "leftOut", "tenure", "references", "ratios"
     }  # fmt: skip
     assert tree["tenure"]["summary"]["completed"] == tree["references"]["easy"]["completed"] == 39
     assert set(tree["tenure"]) == {
-        "summary", "fragmentation", "cuts", "promises", "unstarted", "refused", "audit", "work"
+        "summary", "fragmentation", "cuts", "thrown", "promises", "unstarted", "refused", "audit", "work"
     }  # fmt: skip
-    assert tree["declare"] == "x2"
+    assert tree["declared"]["how"] == "x2"
+
+
+def test_every_table_tells_what_was_thrown_away_and_what_became_of_promises(
+    small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for declare in WAYS:
+        simulate("--trace", small, "--fleet", "2x4x8", "--declare", declare, "-o", "table")
+        out = capsys.readouterr().out
+        assert sentence(Declarations(how=declare, jobs=39)) in out
+        assert "runs drawn in " in out
+        assert "GPU-hours thrown away, " in out
+        assert "were moved later (" in out
+
+
+SWF = (
+    "; MaxProcs: 1024\r\n\r\n 1 10 0 3600 8 -1 -1 8 1800 -1 1 5 1 -1 2 -1 -1 -1\r\n"
+    " 2 20 0 -1 8 -1 -1 8 9 -1 5 5 1 -1 2\r\n"
+)
+
+
+def test_a_file_of_the_archive_is_a_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "log.swf"
+    path.write_bytes(SWF.encode())
+    assert simulate("--trace", path, "--fleet", "2x4x8", "--declare", "requested", "-o", "wide") == Exit.OK
+    shown = capsys.readouterr()
+    assert shown.out.startswith("1 job of 1 owner")
+    assert "1 of 1 had asked for less than they took and were raised to that" in shown.out
+    assert "log.swf: its jobs ran on 1,024 processors" in shown.out
+    assert "user-5" in shown.out
+    assert "left out: " in shown.err
+    assert "log.swf: line 4: 15 fields" in shown.err
+    packed = tmp_path / "log.swf.gz"
+    packed.write_bytes(gzip.compress(SWF.encode()))
+    simulate("--trace", packed, "--fleet", "2x4x8", "--swf-owner", "queue", "--pods", "whole", "-o", "json")
+    tree = json.loads(capsys.readouterr().out)
+    assert list(tree["tenure"]["summary"]["waitHoursByOwner"]) == ["queue-2"]
+    assert tree["pods"] == "whole"
+    assert tree["traces"][0]["processors"] == 1024
+
+
+@pytest.mark.parametrize(
+    "broken", [gzip.compress(SWF.encode())[:-20], SWF.encode(), b"\x1f\x8b\x08\x00" + b"\xff" * 40]
+)
+def test_a_broken_gzip_file_is_refused(broken: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "log.swf.gz"
+    path.write_bytes(broken)
+    assert simulate("--trace", path, "--fleet", "2x4x8") == Exit.INVALID
+    assert "is not a whole gzip file" in capsys.readouterr().err
 
 
 def test_wide_shows_owners_and_fragmentation(small: Path, capsys: pytest.CaptureFixture[str]) -> None:

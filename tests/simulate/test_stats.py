@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.simulate.reference import job
 from tenure.simulate.stats import POINTS_MAX, Level, Tally, percentile, period_for, size_class, waits_of
+from tenure.simulate.trace import job
 from tenure.units import DAY, HOUR, MINUTE
 
 changes = st.lists(st.tuples(st.integers(0, 100), st.integers(-5, 9)), max_size=20).map(sorted)

@@ -158,6 +158,7 @@ _ALL = (
         length_max=64,
         pattern=r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?",
     ),
+    Format(name="slack", right="a percentage from 0% to 50%", length_max=3, pattern=r"([0-9]|[1-4][0-9]|50)%"),
     Format(
         name="closure-reason",
         right="one of Completed, Fail, NodeFailure, Swap, Shrink, DropSpare, Overstay, "

@@ -40,6 +40,8 @@ Name = Annotated[str, _format("name")]
 Word = Annotated[str, _format("word")]
 """A name of ours, such as an envelope's or a flavor: what fits into a label's value."""
 Quantity = Annotated[str, _format("quantity")]
+Slack = Annotated[str, _format("slack")]
+"""Per cent of a wait, such as ``10%``, as it was written."""
 ClosureReason = Annotated[str, _format("closure-reason")]
 LongText = Annotated[str, _format("long-text")]
 LabelKey = Annotated[str, _format("label-key")]

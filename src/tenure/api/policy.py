@@ -9,9 +9,10 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from tenure.api.meta import Duration, LabelKey, Record, says
+from tenure.api.meta import Duration, LabelKey, Record, Slack, says
 
 Percent = Annotated[int, Meta(ge=1, le=100)]
+Depth = Annotated[int, Meta(ge=1, le=1024)]
 
 
 class Policy(Record, frozen=True, kw_only=True, omit_defaults=False):
@@ -39,10 +40,22 @@ class Policy(Record, frozen=True, kw_only=True, omit_defaults=False):
     patience: Annotated[
         Duration,
         says(
-            "A Run for which nothing known frees enough within this time of its submission gets a conservative start: "
-            "after the notice of `activationLead` others give way."
+            "A Run for which nothing known frees enough within this time of the making of its promise gets a "
+            "conservative start: after the notice of `activationLead` others give way. Who declares no end may pass a "
+            "promise that is further off than this, and goes first from then on."
         ),
     ] = "24h"
+    promise_depth: Annotated[
+        Depth,
+        says("How many waiting Runs hold a promised start, per flavor and cluster; all others have an estimate."),
+    ] = 64
+    promise_slack: Annotated[
+        Slack,
+        says(
+            "Per cent of the wait by which a promise may be later than its planned start (`promisedBy`): room for "
+            "those who are let past."
+        ),
+    ] = "0%"
     unready_is_failure: Annotated[
         bool, says("True: a node unready for `unreadyDebounce` has failed, at the risk of two live copies.")
     ] = False

@@ -85,6 +85,9 @@ class ReservationStatus(Record, frozen=True, kw_only=True):
     reason: Annotated[str, says("Why, as a code for programs.")] = ""
     message: Annotated[str, says("Why, in a sentence.")] = ""
     planned_start: Annotated[Time | None, says("When the Run is planned to start.")] = None
+    promised_by: Annotated[
+        Time | None, says("The bound: by then it starts. What it needs is protected from then on.")
+    ] = None
     planned_slice: Annotated[IntendedSlice | None, says("Where.")] = None
     countdown_seconds: Annotated[int | None, says("Seconds until then.")] = None
     activated_at: Annotated[Time | None, says("When it became Active.")] = None

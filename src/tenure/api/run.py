@@ -158,6 +158,30 @@ class Risk(Record, frozen=True, kw_only=True):
     at: Annotated[Time, says("When it would happen.")]
 
 
+class QueuePlace(Record, frozen=True, kw_only=True):
+    """Where a Run without a promise stands among those who wait for the same flavor."""
+
+    position: Annotated[int, says("Its place by age among those without a promise, from 1.")]
+    ahead: Annotated[int, says("Those before it there, and all that hold a promise.")]
+    waits_for: Annotated[Literal["machines", "money"], says("Money, if no envelope could pay for it now.")]
+    reason: Annotated[str, says("What it waits for, in a sentence.")] = ""
+
+
+class Estimate(Record, frozen=True, kw_only=True):
+    """When a Run is likely to start. It protects nothing, and no decision reads it."""
+
+    likely_start: Annotated[Time | None, says("By then it has started in half of all cases.")] = None
+    latest_likely: Annotated[Time | None, says("By then it has started in nine of ten.")] = None
+    as_of: Annotated[Time, says("When this was estimated.")]
+    basis: Annotated[
+        Literal["history", "declared", "none"],
+        says(
+            "What it rests on: how long such Runs really took, what is declared alone, or nothing that says when: then "
+            "there are no times."
+        ),
+    ]
+
+
 class RunStatus(Record, frozen=True, kw_only=True):
     """How it stands: derived from the ledger, never read back by a decision."""
 
@@ -173,6 +197,8 @@ class RunStatus(Record, frozen=True, kw_only=True):
     leases: Annotated[tuple[Name, ...], Meta(max_length=20_000), says("Its open leases.")] = ()
     pending_reservation: Annotated[Name | None, says("The reservation it waits for.")] = None
     earliest_start: Annotated[Time | None, says("The planned start of that reservation.")] = None
+    queue: Annotated[QueuePlace | None, says("Its place, while it waits without a promise.")] = None
+    estimate: Annotated[Estimate | None, says("When it is likely to start, while it waits.")] = None
     restarts: Annotated[int, says("Attempts after the workload failed.")] = 0
     width: Annotated[Width | None, says("How wide it is.")] = None
     funding: Annotated[FundingStatus | None, says("Who pays.")] = None

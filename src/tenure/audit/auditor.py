@@ -23,7 +23,7 @@ from tenure.audit.books import Books
 from tenure.audit.checks_cuts import CutWatch
 from tenure.audit.checks_limits import LimitWatch, borrowing
 from tenure.audit.checks_opening import handed
-from tenure.audit.checks_reservations import ReservationWatch
+from tenure.audit.checks_promises import PromiseWatch
 from tenure.audit.checks_runs import all_standing, run_after
 from tenure.audit.checks_slots import all_slots, slots
 from tenure.audit.invariants import IMMUTABLE, SETTLED
@@ -41,9 +41,9 @@ class Auditor:
     def __init__(self) -> None:
         self._books = Books()
         self._limits = LimitWatch(self._books)
-        self._waiting = ReservationWatch(self._books, self._limits)
-        self._cuts = CutWatch(self._books, self._waiting)
-        self._taker = Taker(self._books, Watches(self._limits, self._waiting, self._cuts))
+        self._promises = PromiseWatch(self._books, self._limits)
+        self._cuts = CutWatch(self._books)
+        self._taker = Taker(self._books, Watches(self._limits, self._promises, self._cuts))
         self._at: Instant = 0
         self._seq: int | None = None
         self._hash: str | None = GENESIS
@@ -79,7 +79,7 @@ class Auditor:
             found += borrowing(key, books.runs[key], at=now)
         found += totals_agree(books, at=now)
         if settled:
-            found += self._waiting.standing(now=now)
+            found += self._promises.standing(now=now)
         return found
 
     def charges(self, now: Instant) -> dict[AccountKey, GpuMicros]:
@@ -105,9 +105,8 @@ class Auditor:
         found += self._limits.advance(since=since, to=self._at, reliefs=self._reliefs(entry))
         self._books.fact = self._books.entry = self._books.fact + 1
         touched = Touched(at=self._at, handed=handed(self._books, entry.facts))
-        handed_on = {one.key: self._books.leases[one.key] for one in touched.handed.values()}
-        touched.leaving = {key: one.ending for key, one in handed_on.items()}
-        touched.extra = {key: one.fact for key, one in handed_on.items() if one.extra}
+        touched.leaving = {one.key: self._books.leases[one.key].ending for one in touched.handed.values()}
+        self._promises.expect(entry, at=self._at)
         for fact in entry.facts:
             found += self._taker.take(fact, touched)
         found += self._after(touched)
@@ -149,8 +148,7 @@ class Auditor:
             if key in runs:
                 yield from run_after(key, runs[key], turn, policy=self._books.policy, at=at)
                 yield from borrowing(key, runs[key], at=at)
-        acts, delays = touched.acts, [one for one in touched.delays if one.after.run_key not in touched.edited]
-        yield from self._waiting.after(acts.opened, delays, acts.given_up() if delays else [], at=at)
+        yield from self._promises.after(touched.acts.opened, at=at)
         yield from self._cuts.after(touched.acts, head=self._head, at=at)
         for fact in touched.decisions:
             opened = touched.runs[f"{fact.namespace}/{fact.run}"].decided()

@@ -22,7 +22,7 @@ from tenure.api.run import Run
 from tenure.audit.accounts import AccountKey, EnvelopeBook, EnvelopeKey, window_of
 from tenure.audit.kinship import Family
 from tenure.audit.meters import Meter
-from tenure.audit.places import NOWHERE, Place, capacity_of, has_failed, is_ready, place_of
+from tenure.audit.places import NOWHERE, Place, has_failed, is_ready, place_of
 from tenure.facts import Froze, Lease, Life, Pod, PodPhase, Reservation
 from tenure.units import FOREVER, GpuMicros, Instant, parse_time
 
@@ -45,14 +45,6 @@ class Holding:
     since: Instant
     ending: str = ""
     """The reason it will close with, once a stop was decided."""
-    asked: int = 0
-    """The number of the entry that decided the stop."""
-    fact: int = 0
-    """The number of the fact that opened it, or the first of those that it goes on from, if that was ``extra``."""
-    extra: bool = False
-    """Its run was at work already: a step, or spares that were topped up."""
-    rooms: tuple[int, int] = (0, 0)
-    """GPUs that its node had, and that its envelope allowed at once, when it was opened."""
 
 
 @dataclass(slots=True)
@@ -84,8 +76,10 @@ class RunBook:
     """When an entry last told of it, of its leases or of its pods."""
     came: int = 0
     """The number of the entry by which it came to be."""
-    entered: int = 0
-    """The number of the fact that admitted its present attempt."""
+    left: int = 0
+    """The number of the fact by which it last left the queue: an attempt that is retried begins nothing anew."""
+    is_retried: bool = False
+    """It waits for the next attempt after one that failed."""
     ranks: dict[tuple[int, int], int] = field(default_factory=dict)
     """The group that each (attempt, rank) was given to."""
     groups: dict[int, set[int]] = field(default_factory=dict)
@@ -124,8 +118,6 @@ class Books:
         self.runs: dict[str, RunBook] = {}
         self.engaged: set[str] = set()
         self.leases: dict[str, Holding] = {}
-        self.leaving: dict[str, None] = {}
-        """Open leases for which a stop was decided."""
         self.closed: set[str] = set()
         self.pods: dict[str, PodBook] = {}
         self.slots: dict[SlotKey, Slot] = {}
@@ -137,9 +129,6 @@ class Books:
         """That number when the present entry began: its facts have higher ones."""
         self.draws: dict[str, Froze] = {}
         """By subject: draws that wait for their reveals."""
-        self.drawn: set[str] = set()
-        """Subjects whose draws the last entry that did so ended."""
-        self.drawn_by = 0
         self.custodians: set[str] = set()
         """Who has published a chain: without any, nobody can be drawn."""
         self.reservations: dict[str, Reservation] = {}
@@ -171,23 +160,11 @@ class Books:
             self.envelopes[key] = EnvelopeBook(at=at)
         return self.envelopes[key]
 
-    def concurrency(self, budget: str, name: str) -> int:
-        """GPUs that an envelope allows at once; none, where it is not granted any more."""
-        found = self.budgets.get(budget)
-        return next((one.concurrency for one in (found.spec.envelopes if found else ()) if one.name == name), 0)
-
     def notice(self, budget: str, name: str, mark: str, *, at: Instant) -> None:
         """Remember when a mark of an envelope's account, or of an aggregate cap, was first announced."""
         book = self.envelopes.get((budget, name))
         notices = book.account.notices if book else self.cap_notices.setdefault((budget, name), {})
         notices.setdefault(mark, at)
-
-    def end_draw(self, subject: str) -> None:
-        """A draw was resolved, or is void."""
-        if self.drawn_by != self.entry:
-            self.drawn, self.drawn_by = set(), self.entry
-        if self.draws.pop(subject, None) is not None:
-            self.drawn.add(subject)
 
     # --- nodes and runs -------------------------------------------------------------------------------------
 
@@ -250,8 +227,10 @@ class Books:
             book.running_since = None
         elif book.life.phase != "Running":
             book.running_since = at
-        if life.phase in AT_WORK and book.life.phase not in AT_WORK:
-            book.entered = self.fact
+        if life.phase in AT_WORK and book.life.phase not in AT_WORK and not book.is_retried:
+            book.left = self.fact
+        if life.phase != book.life.phase:
+            book.is_retried = life.phase == "Pending" and book.life.after == "Retry"
         book.life = life
         self._note_engaged(key)
 
@@ -277,13 +256,11 @@ class Books:
 
     # --- leases ---------------------------------------------------------------------------------------------
 
-    def open(self, lease: Lease, *, at: Instant, extra: bool = False, fact: int | None = None) -> None:
+    def open(self, lease: Lease, *, at: Instant) -> None:
         node = self.node(lease.node)
         place = place_of(node, self.policy) if node else NOWHERE
         run = self.run(lease.run_key)
-        rooms = (capacity_of(node, self.policy) if node else 0, self.concurrency(lease.budget, lease.envelope))
-        opened = self.fact if fact is None else fact
-        holding = self.leases[lease.key] = Holding(lease, place, at, fact=opened, extra=extra, rooms=rooms)
+        holding = self.leases[lease.key] = Holding(lease, place, at)
         run.leases[lease.key] = holding
         run.groups.setdefault(lease.attempt, set()).add(lease.group)
         run.borrowed += _borrowed(lease)
@@ -300,9 +277,7 @@ class Books:
     def end(self, key: str, reason: str) -> None:
         """A stop was decided for an open lease."""
         holding = self.leases[key]
-        holding.asked = holding.asked if holding.ending else self.entry
         holding.ending = reason
-        self.leaving[key] = None
         self.envelopes[holding.lease.budget, holding.lease.envelope].leave(key)
 
     def ask_to_leave(self, pods: Iterable[str]) -> None:
@@ -313,7 +288,6 @@ class Books:
     def close(self, key: str, *, reason: str, end: Instant, at: Instant) -> None:
         """Close an open lease. An end outside of the lease's life is not believed."""
         holding = self.leases.pop(key)
-        self.leaving.pop(key, None)
         if reason == "ReclaimedBySpare" and holding.lease.role == "Borrowed":
             self._give_way(holding.lease)
         lease, end = holding.lease, min(max(end, holding.since), at)

@@ -29,12 +29,10 @@ Not seen from here: that no shorter beginning of the order would have done, sinc
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from tenure.audit.books import Books, Holding, RunBook
-from tenure.audit.checks_reservations import ReservationWatch
-from tenure.audit.claims import Given
+from tenure.audit.books import Books, Holding, Order, RunBook
 from tenure.audit.invariants import CUT, LIVENESS, Invariant
 from tenure.audit.redraw import intent_faults, result_faults
 from tenure.audit.report import Value, Violation, listed, moment
@@ -58,7 +56,8 @@ class Draw:
 
     froze: Froze
     entry: int
-    fact: int
+    promised: dict[str, Reservation]
+    """By run: what was promised when it was frozen."""
     elastic: dict[str, list[Holding]] = field(default_factory=dict)
     """What elastic runs held when it was frozen."""
     domains: tuple[str, ...] = ()
@@ -81,12 +80,6 @@ class Acts:
     frozen: list[str] = field(default_factory=list)
     resolved: list[tuple[Resolved, Draw | None]] = field(default_factory=list)
 
-    def given_up(self) -> list[Given]:
-        """Leases that were cut, each with the resolution that did."""
-        cuts = [(fact, cut) for fact, _ in self.resolved for cut in fact.cuts]
-        keys = [(fact, f"{cut.run.partition('/')[0]}/{name}") for fact, cut in cuts for name in cut.leases]
-        return [(fact, self.ended[key][0]) for fact, key in keys if key in self.ended]
-
     def open(self, lease: Lease, *, leaving: set[str]) -> None:
         self.opened.append(lease)
         if len(leaving) == 1:
@@ -103,9 +96,8 @@ class Acts:
 class CutWatch:
     """Follows draws and cuts."""
 
-    def __init__(self, books: Books, waiting: ReservationWatch) -> None:
+    def __init__(self, books: Books) -> None:
         self._books = books
-        self._waiting = waiting
         self._chains: dict[str, tuple[int, str]] = {}
         """The last value that is known of each beacon's chain, and its index."""
         self._draws: dict[str, Draw] = {}
@@ -123,7 +115,7 @@ class CutWatch:
         for subject, draw in list(self._draws.items()):
             if any(beacon.id == fact.beacon for beacon in draw.froze.intent.beacons):
                 del self._draws[subject]
-                self._books.end_draw(subject)
+                self._books.draws.pop(subject, None)
 
     def freeze(self, fact: Froze, acts: Acts, *, at: Instant) -> Iterator[Violation]:
         subject, number = subject_of(fact.intent), fact.intent.activation
@@ -136,7 +128,7 @@ class CutWatch:
         for what, expected, found in [*intent_faults(fact.intent), *self._chain_faults(fact.intent)]:
             yield _violation(subject, f"has an intent that {what}", at=at, expected=expected, found=found)
         self._frozen.add((subject, number))
-        draw = self._draws[subject] = Draw(fact, self._books.entry, self._books.fact)
+        draw = self._draws[subject] = Draw(fact, self._books.entry, dict(self._books.reservations))
         for one in _staying(self._books.leases.values()):
             run = self._books.run(one.lease.run_key).run
             if run is not None and run.spec.malleable is not None:
@@ -154,7 +146,7 @@ class CutWatch:
             draw = None  # it waits on: what is resolved without it does not spend it
         if draw is not None:
             del self._draws[fact.subject]
-            self._books.end_draw(fact.subject)
+            self._books.draws.pop(fact.subject, None)
         acts.resolved.append((fact, draw))
         if fact.intent is not None and fact.result is not None:
             for beacon in fact.intent.beacons:
@@ -300,8 +292,9 @@ class CutWatch:
                 yield _violation(subject, f"is frozen with another {what}", at=at, expected=expected, found=found)
         reservation, held = self._reservation(subject), dict[str, list[Lease]]()
         draw.domains = reservation.plan.domains if reservation else ()
+        shielded = self._shielded(reservation, draw.promised) if reservation else set()
         for one in self._in_scope(subject, draw, _staying(self._books.leases.values())):
-            if reservation is None or self._may_be_cut(one, reservation, fact=draw.fact):
+            if reservation is None or self._may_be_cut(one, reservation, shielded):
                 held.setdefault(one.lease.run_key, []).append(one.lease)
         for token in intent.tokens:
             yield from self._token(subject, token, held.get(token.id, []), at=at)
@@ -355,14 +348,32 @@ class CutWatch:
         paid = (one for one in holdings if (one.lease.budget, one.lease.envelope) in payers)
         return (one for one in paid if one.lease.funding == "borrowed" or not lending)
 
-    def _may_be_cut(self, one: Holding, reservation: Reservation, *, fact: int) -> bool:
-        """Whether it is for this reservation to cut a lease. What others were promised counts as it was at the freeze:
-        the entry may have moved it since."""
+    def _shielded(self, reservation: Reservation, promised: Mapping[str, Reservation]) -> set[str]:
+        """Nodes that somebody claims who was promised a start before, or for whom it is held by now, and from before
+        the run is over; as it was at the freeze, since the entry may have moved it."""
+        rank, until = self._rank(reservation), reservation.plan.until
+        return {
+            share.node
+            for one in promised.values()
+            if one.run_key != reservation.run_key and one.state in ("Pending", "Active") and one.plan.start is not None
+            if (until is None or one.plan.start < until) and (self._rank(one) < rank or self._is_held(one))
+            for share in one.plan.shares
+        }  # fmt: skip
+
+    def _rank(self, one: Reservation) -> tuple[int, Order]:
+        return one.turn, self._books.order_of(one.run_key)
+
+    def _is_held(self, one: Reservation) -> bool:
+        """Whether something is held for a start. While the draw of this activation waits nobody gave way for it."""
+        froze = self._books.draws.get(f"Reservation/{one.key}")
+        return one.state == "Active" and (froze is None or froze.intent.activation != one.activation)
+
+    def _may_be_cut(self, one: Holding, reservation: Reservation, shielded: Container[str]) -> bool:
+        """Whether it is for this reservation to cut a lease."""
         mine, theirs = (self._books.run(key).run for key in (reservation.run_key, one.lease.run_key))
         if mine and theirs and mine.spec.resources.gpu_type != theirs.spec.resources.gpu_type:
             return False
-        run, until = reservation.run_key, reservation.plan.until
-        return one.lease.run_key != run and not self._waiting.older_on(one.lease.node, run, until=until, fact=fact)
+        return one.lease.run_key != reservation.run_key and one.lease.node not in shielded
 
     def _payers(self, budget: str, name: str) -> set[tuple[str, str]]:
         spec = self._books.budgets[budget].spec if budget in self._books.budgets else None

@@ -27,7 +27,7 @@ An excuse ends when the limit holds again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from heapq import heappop, heappush
@@ -49,7 +49,7 @@ from tenure.audit.limits import (
 )  # fmt: skip
 from tenure.audit.report import Violation, moment
 from tenure.facts import Lease
-from tenure.units import FOREVER, MINUTE, Instant, Micros, parse_duration
+from tenure.units import FOREVER, MINUTE, GpuMicros, Instant, Micros, parse_duration
 
 NO_CUSTODIAN = "custodian"
 """The mark of the notice that a draw is needed and nobody can reveal."""
@@ -223,7 +223,7 @@ class LimitWatch:
         grace = standing.since + parse_duration(self._books.policy.budget_grace) + LATE
         if standing.lowered and at <= grace:
             return grace  # the grace was made longer since
-        staying = [key for key in self._staying(limit) if key not in gone]
+        staying = [key for key in self.staying(limit) if key not in gone]
         allowed = limit.bound if limit.key.measure == "gpus" else 0
         if sum(len(self._books.leases[key].lease.gpus) for key in staying) <= allowed:
             return Answer.FINE
@@ -249,7 +249,8 @@ class LimitWatch:
                 return instant
         return due[-1][0]
 
-    def _staying(self, limit: Limit) -> Iterator[str]:
+    def staying(self, limit: Limit) -> Iterator[str]:
+        """Open leases that count against a limit, less those that were asked to end."""
         books = (self._books.envelopes[key] for key in limit.members if key in self._books.envelopes)
         return (lease for book in books for lease in book.staying_leases(lent=limit.counts_lent))
 
@@ -321,31 +322,27 @@ class LimitWatch:
             if standing.reported or self._judge(limit, standing, at=now) is Answer.BROKEN:
                 yield self._violation(limit, standing, at=now)
 
-    def runs_out(self, envelope: EnvelopeKey, *, now: Instant) -> Instant:
-        """When the hours or the window of an envelope run out at the present rate, and its work has to end: of those
-        that are ahead."""
+    def on(self, envelope: EnvelopeKey, *, lent: bool) -> Iterator[Limit]:
+        """The limits that bound what an envelope pays, as its owner's money or as a loan."""
+        return (one for one in self._by_envelope.get(envelope, ()) if lent or not one.counts_lent)
+
+    def runs_out(self, envelope: EnvelopeKey, *, lent: bool, now: Instant) -> Instant:
+        """When the hours or the window that pay run out at the present rate, and the work has to end: of those that are
+        ahead."""
         if self._books.policy.on_budget_shortage == "Coast":
             return FOREVER
-        dues = [self._due[limit.key][0] for limit in self._by_envelope.get(envelope, ()) if limit.key in self._due]
+        dues = [self._due[limit.key][0] for limit in self.on(envelope, lent=lent) if limit.key in self._due]
         # A limit is crossed the instant after it is reached.
-        return min((due - 1 for due in dues if due - 1 > now), default=FOREVER)
+        return min((due - 1 for due in dues if due > now), default=FOREVER)
 
-    def could_pay(
-        self, envelope: EnvelopeKey, *, gpus: int, length: Micros, at: Instant, by: Instant,
-        goes_on: Callable[[str], bool],
-    ) -> bool:  # fmt: skip
-        """Whether hours, caps and lending leave this much, for all that can be seen. Lending is taken to be meant.
-        ``goes_on``: leases without an end ahead that are at work, and spend, until it is needed (``by``)."""
+    def held(self, limit: Limit) -> int:
+        """GPUs at once, of those too that were asked to end."""
+        return gpus_held(limit, self._books.envelopes)
+
+    def spoken_for(self, limit: Limit, *, at: Instant) -> GpuMicros:
+        """What was used of hours, and what leases that declared an end are still to use."""
         envelopes = self._books.envelopes
-        for limit in self._by_envelope.get(envelope, ()):
-            if limit.key.measure == "hours":
-                spoken_for = time_used(limit, envelopes, at=at) + time_promised(limit, envelopes, at=at)
-                openly = sum(len(self._books.leases[key].lease.gpus) for key in self._staying(limit) if goes_on(key))
-                if spoken_for + openly * max(0, by - at) + gpus * length > limit.bound:
-                    return False
-            elif limit.key.kind != "envelope" and gpus_held(limit, envelopes) + gpus > limit.bound:
-                return False
-        return True
+        return time_used(limit, envelopes, at=at) + time_promised(limit, envelopes, at=at)
 
     def _touching(self, envelopes: Iterable[EnvelopeKey]) -> list[Limit]:
         found = {limit.key: limit for key in envelopes for limit in self._by_envelope.get(key, ())}
@@ -384,11 +381,11 @@ class LimitWatch:
 
         ``undeclared`` are the GPUs without a declared end that the same decision opened for the same run.
         """
-        lookahead, envelopes = parse_duration(self._books.policy.lookahead), self._books.envelopes
+        lookahead = parse_duration(self._books.policy.lookahead)
         for limit in self._touching([(lease.budget, lease.envelope)]):
             if limit.key.measure != "hours" or (limit.counts_lent and lease.funding != "borrowed"):
                 continue
-            needed = time_used(limit, envelopes, at=at) + time_promised(limit, envelopes, at=at)
+            needed = self.spoken_for(limit, at=at)
             needed += lookahead * _gpus_of(limit, undeclared)
             if needed > limit.bound:
                 message = f"{limit.key.kind} {limit.key.name} has too few GPU-microseconds left for the claim"

@@ -101,18 +101,24 @@ DOMAIN = Invariant(
 RESERVATION = Invariant(
     number=8,
     name="I8-reservation-not-delayed",
-    says="A reservation's start is never delayed by work admitted after it.",
-    how="A lease that opens (`Start`, `Grow`) leaves, at the planned start of every Pending or Active reservation that "
-    "it stands behind, enough of each node and of each envelope's concurrency for all their claims, or has ended by "
-    "then. It stands behind older runs (creation, namespace, name); a step of a running run and a spare that is topped "
-    "up stand behind all; behind an Active one stands everybody, on its nodes. A lease ends at its declared end unless "
-    "that is past, and when its payer's hours or window run out; a `conservative` reservation counts on cuts, so on "
-    "its nodes only leases count that were admitted after it. A start that moves later, or is Blocked, has a reason "
-    "in its record, and the old plan must not still fit but for work admitted after it, overstayed backfill "
-    "included; pods that were asked to leave before and are still there when the start has come are a cause, and so "
-    "is what is held for a run that is being started. A promise never changes, a run has one reservation, and one "
-    "that is over stays over. On a settled world no Pending one is past its "
-    "start. Hours that a reservation will need are not counted.",
+    says="No entry that opens a lease by `Start` or `Grow` makes a promise untenable that was tenable before it; and a "
+    "promise is moved later or Blocked only by an entry before which it was untenable, or which changes a node, a "
+    "budget, the policy, the run itself or an end that an operator moved.",
+    how="A promise is what a Pending or Active reservation says. It is tenable if, 30 s after its bound (after now, "
+    "once that is past), each of its nodes, envelopes, aggregate caps and lending caps holds the GPUs of leases "
+    "that are still there, and of all promises that are on then; and if each of its accounts of hours holds what "
+    "was used, what declared leases will still use, and what all promises will. A lease is there until its "
+    "declared end (counted from the binding), until the bound of a run that was let past distant promises, or "
+    "until its payer's hours or window run out; who was asked to end is gone, and so is backfill that overstays; "
+    "who is past its end otherwise, or has none, stays for ever. Not counted are the runs that it, or a "
+    "`conservative` one before it, names, unless they left the queue since it was made or will not have run for "
+    "`activationLead`. After each entry that touches a promise which was tenable just before: it is tenable "
+    "still, if somebody was let in, or promised something, on one of its pots; and its bound is no later, and it "
+    "is not Blocked. A change of its node, of a Budget, of the policy or of its run clears the entry, and so does "
+    "what the entry did to leases, if that broke it by itself (a slot that a failure takes, money handed over or "
+    "lasting longer, an end that is moved). A later start has a reason in its record. A promise as first made "
+    "never changes, a run has one reservation, and one that is over stays over. On a settled world none is "
+    "Pending past its bound.",
 )
 CUT = Invariant(
     number=9,

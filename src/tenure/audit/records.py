@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tenure.audit.checks_limits import LATE
-from tenure.audit.claims import CLAIMING
 from tenure.audit.invariants import RESERVATION
+from tenure.audit.promises import bound_of, claims
 from tenure.audit.report import Value, Violation, moment
 from tenure.facts import Reservation
-from tenure.units import Instant
+from tenure.units import SECOND, Instant, Micros
+
+SAME: Micros = SECOND
+"""Times are shown in whole seconds, and hours that run out are rounded: what differs by less is the same time."""
 
 
 def record(old: Reservation, new: Reservation, *, at: Instant) -> Iterator[Violation]:
@@ -21,18 +23,17 @@ def record(old: Reservation, new: Reservation, *, at: Instant) -> Iterator[Viola
     for name in ("name", "run_uid", "made", "promise"):
         if getattr(old, name) != getattr(new, name):
             yield violation(new, f"changes {name}", at=at, expected=str(getattr(old, name)), found=getattr(new, name))
-    if is_delayed(old, new) and not new.reason:
-        start = "no start" if new.plan.start is None else moment(new.plan.start)
+    if is_later(old, new, at=at) and not new.reason:
+        start = moment(new.plan.start or 0) if claims(new) else "no start"
         message = "is moved later without a reason"
-        yield violation(new, message, at=at, expected=moment(old.plan.start or 0), found=start)
+        yield violation(new, message, at=at, expected=moment(bound_of(old)), found=start)
 
 
-def is_delayed(old: Reservation, new: Reservation) -> bool:
-    """Whether a start that was promised is later now, or gone. An activation may come a moment late."""
-    if old.state not in CLAIMING or old.plan.start is None or new.state in ("Released", "Canceled"):
+def is_later(old: Reservation, new: Reservation, *, at: Instant) -> bool:
+    """Whether what was promised is later now, or gone. Who is late already is not moved later by being made now."""
+    if not claims(old) or new.state in ("Released", "Canceled"):
         return False
-    late = LATE if new.state == "Active" else 0
-    return new.state == "Blocked" or new.plan.start is None or new.plan.start > old.plan.start + late
+    return not claims(new) or max(bound_of(new), new.plan.start or 0) > max(bound_of(old), at) + SAME
 
 
 def violation(one: Reservation, message: str, *, at: Instant, expected: Value, found: object) -> Violation:

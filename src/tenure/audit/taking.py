@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from tenure.api.budget import Budget
 from tenure.audit import checks_facts
 from tenure.audit.accounts import EnvelopeKey
-from tenure.audit.books import AT_WORK, Books, SlotKey
+from tenure.audit.books import Books, SlotKey
 from tenure.audit.checks_cuts import Acts, CutWatch
 from tenure.audit.checks_limits import LimitWatch
 from tenure.audit.checks_opening import Handed, continues, opening, predecessors
-from tenure.audit.checks_reservations import Delay, ReservationWatch
+from tenure.audit.checks_promises import PromiseWatch
 from tenure.audit.checks_runs import Turn
 from tenure.audit.invariants import SUMS
 from tenure.audit.report import Violation
@@ -60,12 +60,7 @@ class Touched:
     """Leases that the entry closes so that others go on in their place."""
     leaving: dict[str, str] = field(default_factory=dict)
     """Of those, the ones that were asked to end before: why."""
-    extra: dict[str, int] = field(default_factory=dict)
-    """And those that their runs had taken on when they were at work: the number of the fact by which."""
-    edited: set[str] = field(default_factory=set)
-    """Runs that were put."""
     acts: Acts = field(default_factory=Acts)
-    delays: list[Delay] = field(default_factory=list)
 
     def lease(self, lease: Lease) -> None:
         self.envelopes.add((lease.budget, lease.envelope))
@@ -77,7 +72,7 @@ class Watches:
     """Those who follow more than one fact."""
 
     limits: LimitWatch
-    waiting: ReservationWatch
+    promises: PromiseWatch
     cuts: CutWatch
 
 
@@ -86,7 +81,7 @@ class Taker:
 
     def __init__(self, books: Books, watches: Watches) -> None:
         self._books = books
-        self._limits, self._waiting, self._cuts = watches.limits, watches.waiting, watches.cuts
+        self._limits, self._promises, self._cuts = watches.limits, watches.promises, watches.cuts
 
     def take(self, fact: Fact, touched: Touched) -> list[Violation]:
         books, at = self._books, touched.at
@@ -105,7 +100,7 @@ class Taker:
                 self._turn(f"{fact.namespace}/{fact.run}", touched)
                 touched.decisions.append(fact)
             case Reserved():
-                return self._waiting.reserve(fact.reservation, touched.delays, at=at)
+                return self._promises.reserve(fact.reservation, at=at)
             case PutBudget():
                 return list(self._edit(fact.object.metadata.name, fact.object, at=at))
             case PutRun():
@@ -164,7 +159,6 @@ class Taker:
     def _put_run(self, fact: PutRun, touched: Touched) -> list[Violation]:
         found = list(checks_facts.run_edit(self._books, fact.object, at=touched.at))
         key = f"{fact.object.metadata.namespace}/{fact.object.metadata.name}"
-        touched.edited.add(key)
         turn, book = self._turn(key, touched), self._books.run(key)
         life, bound = book.life, fact.object.spec.funding.max_borrow_gpus
         if bound is not None and book.borrowed > bound:
@@ -197,12 +191,7 @@ class Taker:
         turn.see(lease, self._books.run(lease.run_key))
         if lease.key in self._books.leases or lease.key in self._books.closed:
             return found
-        at_work = self._books.run(lease.run_key).life.phase in AT_WORK  # a run may be requeued and start in one entry
-        taken_on = max((touched.extra[one.key] for one in before if one.key in touched.extra), default=None)
-        extra = lease.reason == "Grow" or (lease.reason == "Start" and at_work) or taken_on is not None
-        self._books.open(lease, at=touched.at, extra=extra, fact=taken_on)
-        if lease.reason == "Start" and not extra:
-            self._waiting.starts(lease.run_key)
+        self._books.open(lease, at=touched.at)
         touched.acts.open(lease, leaving={touched.leaving.get(one.key, "") for one in before})
         turn.opened.append(lease)
         if not before:

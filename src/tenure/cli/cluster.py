@@ -147,7 +147,7 @@ class ClusterFleet(Recorded):
         if at is not None:
             return super().view(at)
         assert self._state is not None, "it was taken in when the copy was opened"
-        return WholeView(self._state, self._unknown, now=self._fleet.now())
+        return WholeView(self._state, self._unknown, now=self._fleet.now(), estimates=self._estimates)
 
     def _unknown(self, namespace: str | None, name: str) -> list[Object]:
         """Runs that the ledger lacks, for who may see them."""
@@ -385,7 +385,7 @@ class ClusterFollower(Followed):
         super().__init__(fleet)
 
     def view(self) -> StateView:
-        return WholeView(self._state, self._unknown, now=self._fleet.now())
+        return WholeView(self._state, self._unknown, now=self._fleet.now(), estimates=self._estimates)
 
     def _unknown(self, namespace: str | None, name: str) -> list[Object]:
         """Runs that the ledger lacks: asked for once, and again while there are some."""

@@ -8,7 +8,7 @@ what it would take.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
@@ -17,7 +17,7 @@ from tenure.api.budget import Budget
 from tenure.api.core import Node, Pod
 from tenure.api.meta import ObjectMeta
 from tenure.api.policy import Policy
-from tenure.api.run import Resources, Run, RunSpec, RunStatus
+from tenure.api.run import Estimate, Resources, Run, RunSpec, RunStatus
 from tenure.cli.port import LendingLine, NodeLine, PodLine, RunLine, SlotLine, SponsorLine
 from tenure.facts import Lease, Reservation
 from tenure.units import Instant, parse_time
@@ -61,6 +61,14 @@ class ObjectsView:
 
     def run(self, namespace: str, name: str) -> Run:
         return next(to_run(item) for item in self._fetch(namespace, name))
+
+    def estimates(self, keys: Sequence[str] | None = None) -> Mapping[str, Estimate]:
+        """As the operator wrote them."""
+        found = self._fetch(None, "") if keys is None else [
+            item for key in keys for item in self._fetch(*key.split("/"))
+        ]  # fmt: skip
+        told = {f"{run.metadata.namespace}/{run.metadata.name}": run.status.estimate for run in map(to_run, found)}
+        return {key: one for key, one in told.items() if one is not None}
 
     def leases(self, namespace: str, name: str) -> list[Lease]:
         """Not told here: their names are in the status."""
@@ -162,7 +170,7 @@ def line_of(run: Run, *, taken: bool = True) -> RunLine:
         created=parse_time(meta.creation_timestamp) if meta.creation_timestamp else None,
         started=parse_time(started) if started else None, retry_at=None,
         planned=parse_time(status.earliest_start) if status.earliest_start else None,
-        promise="Pending" if status.pending_reservation else "", attempt=_attempt(run, taken=taken),
+        promise="Pending" if status.pending_reservation else "", queue=status.queue, attempt=_attempt(run, taken=taken),
         restarts=status.restarts, stopping=meta.deletion_timestamp is not None, requeued=False,
         reason=told.reason if told else "", message=status.message, taken=taken,
     )  # fmt: skip

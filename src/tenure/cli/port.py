@@ -8,7 +8,7 @@ by itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol, Unpack
 
 from msgspec import Struct
@@ -17,7 +17,7 @@ from tenure.api.budget import Budget
 from tenure.api.core import Node, Pod
 from tenure.api.errors import FieldError
 from tenure.api.policy import Policy
-from tenure.api.run import Run
+from tenure.api.run import Estimate, QueuePlace, Run
 from tenure.facts import Froze, Lease, Reason, Reservation, Resolved, Verdict
 from tenure.ledger import (
     Charge,
@@ -71,6 +71,10 @@ class RunLine(Struct, frozen=True, kw_only=True):
     """After a failed start: the next try."""
     planned: Instant | None
     """While it waits: the start that its reservation plans."""
+    by: Instant | None = None
+    """The bound of its promise, if it holds one."""
+    queue: QueuePlace | None = None
+    """Its place, while it waits without a promise."""
     promise: str
     """The state of its reservation while it waits: Pending, Blocked or Active; empty if it has none."""
     attempt: int | None
@@ -201,6 +205,8 @@ class Planned(Struct, frozen=True, kw_only=True):
     """If it would wait: what it would be promised."""
     rests: tuple[Rest, ...] = ()
     """What that counts on."""
+    estimate: Estimate | None = None
+    """When it would be likely to start."""
     alternatives: tuple[Alternative, ...] = ()
     """Other requests that would start earlier, the earliest first."""
 
@@ -246,6 +252,11 @@ class View(Protocol):
 
     def line(self, namespace: str, name: str) -> RunLine | None: ...
     def run(self, namespace: str, name: str) -> Run: ...
+    def estimates(self, keys: Sequence[str] | None = None) -> Mapping[str, Estimate]:
+        """When waiting runs are likely to start, all of them or these (``namespace/name``): up to a minute old. Once
+        all were asked for, ``run`` tells it too without any further work."""
+        ...
+
     def leases(self, namespace: str, name: str) -> list[Lease]:
         """The open leases of a run, in the order of their names."""
         ...

@@ -9,16 +9,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tenure.api.meta import to_wire
+from tenure.cli import queued
 from tenure.cli.explaining import payers
 from tenure.cli.port import Fleet
 from tenure.cli.words import moment, plural, some, stamp
 from tenure.engine import render
 from tenure.engine.remedies import remedies
+from tenure.engine.rows import bound_of, claims
 from tenure.engine.shown import OVER
 from tenure.facts import Froze, Reservation, Resolved, Slice
 from tenure.units import Instant
 
 if TYPE_CHECKING:
+    from tenure.api.run import Estimate
     from tenure.engine.waits import Rest
 
 RESTS_ON = {
@@ -58,10 +61,16 @@ def facts(one: Reservation, now: Instant) -> Iterator[tuple[str, str]]:
     yield from planned(one, now)
 
 
-def planned(one: Reservation, now: Instant, rests: Sequence[Rest] = ()) -> Iterator[tuple[str, str]]:
+def planned(
+    one: Reservation, now: Instant, rests: Sequence[Rest] = (), likely: Estimate | None = None
+) -> Iterator[tuple[str, str]]:  # fmt: skip
     """When and where a waiting run is to start, who is to pay, on what that rests, and what is in its way."""
     plan, promise = one.plan, one.promise
     yield "Start", moment(plan.start, now) if plan.start is not None else "none is planned"
+    by = bound_of(one) if claims(one) else None
+    yield "Bound", f"promised by {moment(by, now)}" if by is not None and by != plan.start else ""
+    if likely is not None:
+        yield from queued.facts(None, likely, now)
     moved = promise.start is not None and starts(one) != stamp(promise.start)
     yield "Promised", moment(promise.start, now) if moved else ""
     yield "Rests on", RESTS_ON.get(one.confidence, "")

@@ -7,6 +7,7 @@ the difference. What is told to a fleet does: ``local.py`` and ``cluster.py`` ad
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Unpack
 
 from msgspec.structs import replace
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from tenure.engine.asked import Room
     from tenure.ledger import Head, Link
     from tenure.ledger.queries import Which
+    from tenure.shell.estimates import Estimates, Shown
 
 
 class Recorded:
@@ -52,6 +54,10 @@ class Recorded:
         self._books = books
         self._state: State | None = None
 
+    @cached_property
+    def _estimates(self) -> Estimates:
+        return _estimates(self._fleet)
+
     @property
     def _fleet(self) -> Fleet:
         assert self._books is not None
@@ -59,10 +65,10 @@ class Recorded:
 
     def view(self, at: Instant | None = None) -> View:
         if at is not None:
-            return StateView(self._fleet.state_at(at), now=at)
+            return StateView(self._fleet.state_at(at), now=at, estimates=_estimates(self._fleet))
         if self._state is None:
             self._state = self._fleet.state()
-        return StateView(self._state, now=self._fleet.now())
+        return StateView(self._state, now=self._fleet.now(), estimates=self._estimates)
 
     def find_leases(self, **question: Any) -> list[LeaseRow]:
         return self._fleet.ledger.leases(**question)
@@ -139,7 +145,8 @@ class Recorded:
         if only and only not in state.runs:
             raise deleted(only)
         keys = [only] if only else [_key(item) for item in objects if item.kind == "Run"]
-        return Rehearsal(runs=tuple(_planned(state, state.runs[key], outcome, now) for key in keys))
+        bands = _estimates(self._fleet).of(state, now=now, only=keys)
+        return Rehearsal(runs=tuple(_planned(state, state.runs[key], outcome, now, bands.get(key)) for key in keys))
 
     def _asked(self, objects: tuple[Any, ...], only: str) -> Apply | Tick:
         """What is to be decided on besides the runs that wait."""
@@ -161,9 +168,10 @@ class Followed:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet, self._ledger = fleet, fleet.ledger
         self._state, self._seq = rebuild(LedgerStore(self._ledger))
+        self._estimates = _estimates(fleet)
 
     def view(self) -> StateView:
-        return StateView(self._state, now=self._fleet.now())
+        return StateView(self._state, now=self._fleet.now(), estimates=self._estimates)
 
     def since(self, line: RunLine) -> Instant:
         """Since when a run stands as it does: the last that was told of it, or its submission."""
@@ -191,7 +199,7 @@ class Followed:
         return notes
 
 
-def _planned(state: State, row: RunRow, outcome: Outcome, now: Instant) -> Planned:
+def _planned(state: State, row: RunRow, outcome: Outcome, now: Instant, band: Shown | None) -> Planned:
     """What the rehearsal decided about a run; if it decided nothing new, what it would say now."""
     facts = outcome.facts
     said = [
@@ -201,7 +209,7 @@ def _planned(state: State, row: RunRow, outcome: Outcome, now: Instant) -> Plann
     ]
     leases = tuple(fact.lease for fact in facts if isinstance(fact, Opened) and fact.lease.run_key == row.key)
     verdict = said[-1] if said else None
-    line = run_line(state, row, now, Words(state, now=now))
+    line = run_line(state, row, now, Words(state, now=now), fresh=True)
     if row.life.phase != "Pending":
         return Planned(line=line, verdict=verdict, leases=leases)
     from tenure.engine.alternatives import alternatives
@@ -215,7 +223,14 @@ def _planned(state: State, row: RunRow, outcome: Outcome, now: Instant) -> Plann
         reservation=None if one is None else of_now(state, one, Words(state, now=now)),
         rests=() if one is None else rests_on(state, one, now=now),
         alternatives=tuple(alternatives(state, row, now=now)),
+        estimate=None if band is None else band.to_api(),
     )
+
+
+def _estimates(fleet: Fleet) -> Estimates:
+    from tenure.shell.estimates import Estimates
+
+    return Estimates(fleet.ledger)
 
 
 def deleted(key: str) -> Trouble:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Container, Iterable
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -32,6 +32,9 @@ from tenure.kube.resources import RUNS
 from tenure.kube.translate import is_leaving, read_object
 from tenure.units import Instant
 
+if TYPE_CHECKING:
+    from tenure.shell.estimates import Estimates
+
 Object = dict[str, Any]
 Fetch = Callable[[str | None, str], list[Object]]
 """The Runs of a namespace (of all, if None) that the ledger lacks, or the one of a name."""
@@ -42,8 +45,8 @@ FEW = 20
 class WholeView(StateView):
     """A state, and the Runs that are not in it."""
 
-    def __init__(self, state: State, fetch: Fetch, *, now: Instant) -> None:
-        super().__init__(state, now=now)
+    def __init__(self, state: State, fetch: Fetch, *, now: Instant, estimates: Estimates | None = None) -> None:
+        super().__init__(state, now=now, estimates=estimates)
         self._fetch = Remembered(fetch)
 
     def lines(self, namespace: str | None = None) -> list[RunLine]:

@@ -5,27 +5,31 @@ Lines are cheap and made for every row; an object with its status is rendered on
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from tenure.api.budget import Budget, BudgetSpec
 from tenure.api.core import Node, Pod
 from tenure.api.meta import ObjectMeta
 from tenure.api.policy import Policy
-from tenure.api.run import Run
+from tenure.api.run import Estimate, Run
 from tenure.cli.port import LendingLine, NodeLine, NodeState, PodLine, RunLine, SlotLine, SponsorLine
 from tenure.engine import State, render
+from tenure.engine.rows import bound_of, claims
 from tenure.engine.shown import Risks, of_now
 from tenure.engine.state import PodRow, RunRow
 from tenure.engine.topology import Location, Row, is_fenced, is_ready, slots
-from tenure.engine.words import Words
+from tenure.engine.words import NO_TIMES, Words
 from tenure.facts import Lease, Reservation
 from tenure.units import Instant, parse_time
 
 if TYPE_CHECKING:
     from tenure.engine.books import Fund
     from tenure.engine.lenders import Capacity, Prospect
+    from tenure.shell.estimates import Estimates
 
 _POD_PHASES = {"Placed": "Pending", "Bound": "Running", "Succeeded": "Succeeded", "Failed": "Failed", "Gone": "Failed"}
 
@@ -33,10 +37,12 @@ _POD_PHASES = {"Placed": "Pending", "Bound": "Running", "Succeeded": "Succeeded"
 class StateView:
     """Everything at one instant, from a state."""
 
-    def __init__(self, state: State, *, now: Instant) -> None:
+    def __init__(self, state: State, *, now: Instant, estimates: Estimates | None = None) -> None:
+        """``estimates``: what knows when waiting runs are likely to start; without it nobody does."""
         self._state = state
         self.now = now
         self._words = Words(state, now=now)
+        self._estimates = estimates
 
     @property
     def policy(self) -> Policy:
@@ -55,11 +61,18 @@ class StateView:
 
     def line(self, namespace: str, name: str) -> RunLine | None:
         row = self._state.runs.get(f"{namespace}/{name}")
-        return None if row is None else run_line(self._state, row, self.now, self._words)
+        return None if row is None else run_line(self._state, row, self.now, self._words, fresh=True)
 
     def run(self, namespace: str, name: str) -> Run:
         row = self._state.runs[f"{namespace}/{name}"]
-        return render.run(self._state, row, now=self.now, words=self._words, risks=self._risks)
+        shown = render.run(self._state, row, now=self.now, words=self._words, risks=self._risks)
+        return likely(shown, self.estimates([row.key]).get(row.key)) if row.life.phase == "Pending" else shown
+
+    def estimates(self, keys: Sequence[str] | None = None) -> Mapping[str, Estimate]:
+        if self._estimates is None:
+            return {}
+        found = self._estimates.of(self._state, now=self.now, only=keys)
+        return {key: one.to_api() for key, one in found.items()}
 
     def reservation(self, namespace: str, run: str) -> Reservation | None:
         found = self._state.reservations.get(f"{namespace}/{run}")
@@ -147,11 +160,22 @@ class StateView:
                                fit=fit, ideal=ideal)  # fmt: skip
 
 
-def run_line(state: State, row: RunRow, now: Instant, words: Words) -> RunLine:
+def likely(run: Run, estimate: Estimate | None) -> Run:
+    """A run with its estimate in its status; where there are no times, its reason says why."""
+    if estimate is None:
+        return run
+    place = run.status.queue
+    if place is not None and estimate.basis == "none":
+        place = msgspec.structs.replace(place, reason=f"{place.reason} {NO_TIMES[place.waits_for]}")
+    return msgspec.structs.replace(run, status=msgspec.structs.replace(run.status, queue=place, estimate=estimate))
+
+
+def run_line(state: State, row: RunRow, now: Instant, words: Words, *, fresh: bool = False) -> RunLine:
+    """``fresh``: why it waits is told in the numbers of now, which takes a search."""
     life, meta = row.life, row.run.metadata
     promised = state.reservations.get(row.key)
     waits = life.phase == "Pending"
-    reason, message = words.told(row)
+    reason, message = words.told_freshly(row) if fresh else words.told(row)
     return RunLine(
         namespace=row.namespace, name=row.name, owner=row.demand.owner, flavor=row.demand.flavor,
         phase=render.run_phase(row), gpus=_asked(row), held=row.active(),
@@ -160,6 +184,7 @@ def run_line(state: State, row: RunRow, now: Instant, words: Words) -> RunLine:
         created=parse_time(meta.creation_timestamp) if meta.creation_timestamp else None, started=life.started,
         retry_at=life.not_before if waits and life.not_before > now else None,
         planned=promised.plan.start if promised is not None else None,
+        by=bound_of(promised) if promised is not None and claims(promised) else None, queue=words.queue(row),
         promise=promised.state if promised is not None else "", attempt=life.attempt,
         restarts=life.restarts, stopping=life.phase == "Stopping", requeued=waits and life.cut, reason=reason,
         message=message,

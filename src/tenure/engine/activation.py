@@ -28,11 +28,11 @@ from tenure.engine.odds import decimal
 from tenure.engine.pack import unplaced
 from tenure.engine.plan import Plan, World, find_plan, place_of
 from tenure.engine.reasons import because
-from tenure.engine.rows import is_drawn_for, is_held
+from tenure.engine.rows import HINDERED, bound_of, is_drawn_for, is_held
 from tenure.engine.state import GRACE, RunRow, State
 from tenure.engine.topology import Location
 from tenure.engine.turn import Turn
-from tenure.facts import Cut, Forecast, Froze, Lease, Reason, Reservation, Slice, Trigger
+from tenure.facts import Cut, Forecast, Froze, Lease, Reason, Reservation, Share, Slice, Trigger
 from tenure.units import FOREVER, SECOND, Instant, Micros, format_time, parse_duration
 
 Domains = frozenset[tuple[Location, str]]
@@ -77,7 +77,7 @@ class Target:
         state.look_ahead(now)  # before anything is laid out: what time brings is not to be mistaken for what is tried
         self.here = here = frozenset(_nodes(state, row.demand.flavor, domains))
         nodes = frozenset(node for node in here if not _spoken_for(state, row, node, at=at))
-        self.scope = Scope(nodes=nodes, spare=frozenset((row.key,)), mild=mild,
+        self.scope = Scope(nodes=nodes, spare=frozenset((row.key,)), mild=mild, near=here,
                            also=frozenset(_overdue(state, paid, here, at=at) if paid else ()))  # fmt: skip
         self._laid: tuple[Trial, World] | None = None
         self._plan: Plan | None = None
@@ -290,70 +290,79 @@ def forecast_of(
 # --- at the start ---------------------------------------------------------------------------------------------------
 
 
-def fall_due(turn: Turn, row: RunRow, one: Reservation) -> bool:
-    """The start has come, and there is no room. Who is to end just now gets a moment; then the resolver runs."""
-    late = _ends_late(turn, one)
-    if late is not None:
-        _wait_for(turn, row, late)
-        return True
-    return resolve(turn, row, one)
-
-
-def _wait_for(turn: Turn, row: RunRow, late: Lease) -> None:
-    end = turn.state.runs[late.run_key].end_of(late) or 0
-    data: dict[str, int | str] = {"run": late.run_key, "until": format_time(end - end % SECOND)}
+def awaits_ends(turn: Turn, row: RunRow, one: Reservation, *, leaving: bool = False) -> bool:
+    """True if a start has come, and all who are in its way were to end just now, or were told to leave: who was gets a
+    moment, real work never ends to the second. What is held for the run itself is not laid. ``leaving``: also if
+    everybody was told to."""
+    state, late = turn.state, _late(turn, one)
+    if not late or (not leaving and all(key in state.ending for key in late)):
+        return False
+    behind = [key for key, claim in state.horizon.claims.items() if follows(claim.plan, one.plan)]
+    end = FOREVER if row.demand.duration is None else turn.now + row.demand.duration
+    with (
+        state.horizon.put_off(behind, end),
+        state.horizon.without(() if row.life.cut else tuple(state.horizon.overdue)),
+    ):
+        if not all(_has_room(turn, share, late, row.demand.duration) for share in one.plan.shares):
+            return False
+        with state.horizon.unpaid((), late=late):
+            if Search(state, row.demand, now=turn.now).fundable(turn.now) != turn.now:
+                return False
+    first = late[min(late)]
+    end = state.runs[first.run_key].end_of(first) or turn.now
+    data: dict[str, int | str] = {"run": first.run_key, "until": format_time(end - end % SECOND)}
     promise.hinder(turn, row, Reason(code="EndsLate", data=data))
+    return True
 
 
-def _ends_late(turn: Turn, one: Reservation) -> Lease | None:
-    """A lease in the slice, or of backfill on its money, whose declared end came only just now."""
+def _late(turn: Turn, one: Reservation) -> dict[str, Lease]:
+    """Leases in the slice, or on its money, that were told to leave, or whose declared end came only just now."""
     state = turn.state
-    payers, overdue = _payers(state, one.plan), (state.leases[key] for key in state.horizon.overdue)
-    there = (lease for share in one.plan.shares for lease in state.leases_on(share.node))
-    paid = (lease for lease in overdue if (lease.budget, lease.envelope) in payers)
-    return next(_just_over(turn, one, chain(there, paid)), None)
+    funds = sorted(_payers(state, one.plan))
+    there = [lease for share in one.plan.shares for lease in state.leases_on(share.node)]
+    there += [state.leases[key] for fund in funds for key in state.books.funds[fund].leases]
+    leaving = (lease for lease in there if lease.key in state.ending)
+    return {lease.key: lease for lease in (*leaving, *_just_over(turn, one, there))}
+
+
+def _has_room(turn: Turn, share: Share, late: dict[str, Lease], lasts: Micros | None) -> bool:
+    """True if a node would have its share for the whole time, if those who are late were gone."""
+    state, row = turn.state, turn.state.topology.rows.get(share.node)
+    if row is None or not row.open:
+        return False
+    here = {key: lease for key, lease in late.items() if lease.node == share.node and lease.role != "Borrowed"}
+    end = None if lasts is None else turn.now + lasts
+    return state.horizon.room(share.node, turn.now, end, here) >= share.gpus
 
 
 def _just_over(turn: Turn, one: Reservation, leases: Iterable[Lease]) -> Iterator[Lease]:
-    """Those of these leases whose declared end came only just now, if the start did. Who was backfilled had to be gone
-    by then, unless its pods took their time to be bound."""
-    state, now = turn.state, turn.now
-    if one.plan.start is None or now >= one.plan.start + GRACE:
+    """Those of these leases whose declared end came only just now, or comes within the moment, if the start did. Who
+    was backfilled had to be gone by then, unless its pods took their time to be bound."""
+    state, now, cuts_nobody = turn.state, turn.now, turn.state.runs[one.run_key].life.cut
+    by = bound_of(one)
+    if by is None or now >= by + GRACE:
         return
     for lease in leases:
         row = state.runs[lease.run_key]
         end = row.end_of(lease)
-        if end is None or lease.key in state.ending or row.overstays(now):
+        if end is None or lease.key in state.ending or (row.overstays(now) and not cuts_nobody):
             continue
-        if now - GRACE < end <= now:
+        if by - GRACE <= end <= by + GRACE:
             yield lease
-
-
-def awaits_money(turn: Turn, row: RunRow, one: Reservation, search: Search) -> bool:
-    """The start has come, and its money is held by somebody who is to end just now: who gets a moment, as on
-    machines."""
-    state = turn.state
-    paid = (state.leases[key] for fund in sorted(_payers(state, one.plan)) for key in state.books.funds[fund].leases)
-    late = {lease.key: lease for lease in _just_over(turn, one, paid)}
-    if not late:
-        return False
-    with state.horizon.without(tuple(state.horizon.overdue)), state.horizon.unpaid((), late=late):
-        if search.fundable(turn.now) != turn.now:
-            return False
-    _wait_for(turn, row, late[min(late)])
-    return True
 
 
 def awaits_draw(turn: Turn, row: RunRow, one: Reservation) -> bool:
     """The start has come, and somebody is in the slice, or on its money, whose own money has run out: who goes is being
-    drawn, and that is waited for."""
+    drawn, and that is waited for. So is a draw that an earlier start there waits for."""
     state, hindered = turn.state, resolver.hindrance(turn.state, f"Reservation/{one.key}")
     rows = [state.topology.rows.get(share.node) for share in one.plan.shares]
     if hindered is None or not state.draws or not all(node is not None and node.open for node in rows):
         return False  # nobody draws, or it would not help
     there = (lease for share in one.plan.shares for lease in state.leases_on(share.node))
     paid = (state.leases[key] for fund in sorted(_payers(state, one.plan)) for key in state.books.funds[fund].leases)
-    if not any(shortage.is_unpaid(state, lease, now=turn.now) for lease in chain(there, paid)):
+    there_too = (state.reservations[key] for share in one.plan.shares for key in state.horizon.claims_on(share.node))
+    waits = any(other.reason in HINDERED or is_drawn_for(other, state.draws) for other in there_too)
+    if not waits and not any(shortage.is_unpaid(state, lease, now=turn.now) for lease in chain(there, paid)):
         return False
     promise.hinder(turn, row, hindered)
     return True
@@ -365,11 +374,12 @@ def resolve(turn: Turn, row: RunRow, one: Reservation) -> bool:
     if row.life.cut or not domains:
         return False
     mild = not may_cut(row)
-    way = Target(turn.state, row, domains, now=turn.now, at=turn.now, paid=one.plan, mild=mild).way(lead=_lead(turn))
-    way = _narrowed(turn.state, row, one, way, now=turn.now)
-    if way is None:
-        return False
-    hindered = make_room(turn, row, one, way, trigger="Activation")
+    with own_aside(turn.state, row, behind=one.plan, cutting=True):
+        target = Target(turn.state, row, domains, now=turn.now, at=turn.now, paid=one.plan, mild=mild)
+        way = _narrowed(turn.state, row, one, target.way(lead=_lead(turn)), now=turn.now)
+        if way is None:
+            return False
+        hindered = make_room(turn, row, one, way, trigger="Activation")
     if hindered is not None:
         promise.hinder(turn, row, hindered)
     return True
@@ -386,7 +396,8 @@ def make_room(turn: Turn, row: RunRow, one: Reservation, way: Way, *, trigger: T
                                    tokens=way.proposal.tokens)  # fmt: skip
         if hindered is not None:
             return hindered
-    slice_ = slice_of(way.plan, at=turn.now, duration=row.demand.duration)
+    start = turn.now if one.state != "Active" else one.plan.start or turn.now  # a draw that is void moves nothing
+    slice_ = slice_of(way.plan, at=start, duration=row.demand.duration)
     forecast = forecast_of(turn.state, row, way, slice_, one, now=turn.now, start=turn.now)
     active = promise.activate(turn, row, slice_, forecast)
     if not way.proposal.tokens:
@@ -396,7 +407,7 @@ def make_room(turn: Turn, row: RunRow, one: Reservation, way: Way, *, trigger: T
 
 def way_now(state: State, row: RunRow, one: Reservation, *, now: Instant) -> Way | None:
     """The room that could be made for a waiting run at this instant: where it is planned, or where it costs least."""
-    with only_earlier(state, row):
+    with own_aside(state, row, cutting=True):
         way = cheapest(state, row, one, now=now, start=now, paid=one.plan, mild=not may_cut(row))
         return _narrowed(state, row, one, way, now=now)
 
@@ -417,7 +428,7 @@ def drawn(turn: Turn, froze: Froze, result: Result) -> None:
     if one is None or one.state != "Active" or one.activation != froze.intent.activation:
         return  # its run is gone, or was planned anew: the draw is spent, and nobody gives way
     row = state.runs[one.run_key]
-    with only_earlier(state, row, behind=one.plan):
+    with own_aside(state, row, behind=one.plan, cutting=True):
         target = Target(state, row, parse_domains(one.plan.domains), now=turn.now, at=turn.now, paid=one.plan)
         found = cuts.outcome(state, target.scope, result.order, target.enough, now=turn.now, lead=_lead(turn),
                              drawn=msgspec.structs.replace(target.scope, nodes=target.here))  # fmt: skip
@@ -465,7 +476,7 @@ def is_awaited(turn: Turn, one: Reservation) -> bool:
 def _would_help(turn: Turn, one: Reservation) -> bool:
     """Whether a draw could still make room for an Active reservation."""
     state, row, domains = turn.state, turn.state.runs[one.run_key], parse_domains(one.plan.domains)
-    with only_earlier(state, row, behind=one.plan):
+    with own_aside(state, row, behind=one.plan, cutting=True):
         target = Target(state, row, domains, now=turn.now, at=turn.now, paid=one.plan)
         return target.way(lead=_lead(turn)) is not None
 
@@ -496,44 +507,54 @@ def _payers(state: State, plan: Slice) -> set[FundKey]:
 
 
 def _spoken_for(state: State, row: RunRow, node: str, *, at: Instant) -> bool:
-    """Whether a node is in the slice of an earlier reservation, or of one that is being started: nobody cuts there who
-    will not be over by then."""
-    lasts = row.demand.duration
-    for key, (start, _, _) in state.horizon.claims_on(node).items():
-        if key == row.key or (lasts is not None and at + lasts <= start):
-            continue
-        if is_held(state.reservations[key], state.draws) or state.rank(state.runs[key]) < state.rank(row):
-            return True
-    return False
+    """True if a node is in the slice of an earlier promise, or of one that is being started: nobody cuts there who will
+    not be over by then. What is promised there later is left alone by the plan that then binds."""
+    lasts, rank = row.demand.duration, state.rank(row)
+    return any(
+        key != row.key
+        and (lasts is None or at + lasts > start)
+        and (is_held(state.reservations[key], state.draws) or state.rank(state.runs[key]) < rank)
+        for key, (start, _, _) in state.horizon.claims_on(node).items()
+    )
+
+
+def _gives_way(state: State, row: RunRow, other: str) -> bool:
+    """True if a promise was made on cuts, after that of a run: it can have its cuts elsewhere."""
+    one = state.reservations[other]
+    later = state.rank(state.runs[other]) > state.rank(row)
+    return later and one.confidence == "conservative" and one.state == "Pending"
 
 
 @contextmanager
-def only_earlier(state: State, row: RunRow, *, behind: Slice | None = None) -> Iterator[None]:
-    """Take back what was promised to others later, and to the run itself, while it is planned; and what is planned
-    ``behind`` what is held for it, on the same nodes or money: that moves with it."""
-    rank = state.rank(row)
+def own_aside(
+    state: State, row: RunRow, *, behind: Slice | None = None, cutting: bool = False
+) -> Iterator[None]:  # fmt: skip
+    """Take back what was promised to a run while it is planned; and what is planned ``behind`` what is held for it, on
+    the same nodes or money: that moves with it. ``cutting``: also what later promises are to have by cuts."""
+    claims, lasts = state.horizon.claims, row.demand.duration
+    aside = [key for key in claims if key == row.key or (cutting and _gives_way(state, row, key))]
     later = [
         key
-        for key, claim in state.horizon.claims.items()
-        if key == row.key
-        or (
-            not is_held(state.reservations[key], state.draws)
-            and (state.rank(state.runs[key]) > rank or (behind is not None and follows(claim.plan, behind)))
-        )
+        for key, claim in claims.items()
+        if behind is not None
+        and key not in aside
+        and not is_held(state.reservations[key], state.draws)
+        and follows(claim.plan, behind)
     ]
-    for key in later:
+    for key in aside:
         state.horizon.retract(key)
     try:
-        yield
+        with state.horizon.put_off(later, FOREVER if lasts is None else state.now + lasts):
+            yield
     finally:
-        for key in later:
+        for key in aside:
             if key in state.reservations:
                 state.claim(state.reservations[key])
 
 
 def follows(plan: Slice, other: Slice) -> bool:
     """Whether a plan begins when another is over, on some of the same nodes or money."""
-    if plan.start is None or other.until is None or plan.start < other.until:
+    if plan.start is None or other.until is None or plan.start + GRACE < other.until:
         return False
     nodes, payers = ({one.node for one in other.shares}, {(one.budget, one.envelope) for one in other.segments})
     return any(one.node in nodes for one in plan.shares) or any(

@@ -1,13 +1,9 @@
-"""Starting what can start, and promising a start to the rest: the pass over waiting runs (SPEC 4, 6, 7).
+"""Starting what can start, and promising a start to some of the rest: the pass over a flavor (SPEC 4, 6, 7).
 
-Waiting runs are considered oldest first. Each is planned on what is free now and on what others were promised before
-it was, so nobody who starts delays them; who cannot start gets a reservation, and claims its slice before the next is
-considered. When something changed that nobody had foreseen, all that wait for that flavor are looked at, and those whom
-it may concern are planned again (``standing``); a run that is new is planned alone, and one that changed with those
-that were promised a start after it. A promise stands as it is if there is no earlier start and its slice is there.
-
-Within a pass room only shrinks, so a refusal holds for every later run with an equal demand, and none of these can
-start before the one that was planned last.
+A pass goes in this order: repair of what the world broke; promises that can start, by number; the first promise of each
+line, kept as early as possible; free places, oldest first; then all others who can start now, oldest first. Whoever is
+planned is planned around all promises that stand, so nobody who starts delays one. What an end or a submission costs
+follows what it gave, and how many kinds of demand wait; never how many runs do.
 
 An owner's own claim comes before the family's use of what is left: a plan that spends another owner's envelope first
 lets that owner's waiting runs start on it.
@@ -15,28 +11,27 @@ lets that owner's waiting runs start on it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from functools import partial
 from heapq import heapify, heappop, heappush
 
-from tenure.engine import activation, promise, standing
-from tenure.engine.activation import follows, may_cut
-from tenure.engine.bind import Who, bind
-from tenure.engine.demand import Demand
-from tenure.engine.forecast import Search, Start, safe_plan, slice_of, world_at
-from tenure.engine.future import Future
-from tenure.engine.later import Later
-from tenure.engine.life import move, start
-from tenure.engine.news import EVERYBODY, QueueKey, is_late
-from tenure.engine.plan import Plan, find_plan
+from tenure.engine import promise
+from tenure.engine.forecast import Search, plan_now, why_not_now
+from tenure.engine.life import move
+from tenure.engine.plan import Plan
+from tenure.engine.queue import backfill
+from tenure.engine.queue.age import Age
+from tenure.engine.queue.backfill import Holes
+from tenure.engine.queue.order import ALL, WaitingClass, run_of
+from tenure.engine.queue.promises import Promises, is_due, owners_with_places, waits_a_moment
+from tenure.engine.queue.starting import start_run
 from tenure.engine.reasons import is_money
-from tenure.engine.rows import is_held
-from tenure.engine.standing import Fleetwide
-from tenure.engine.state import GRACE, Rank, RunRow
+from tenure.engine.state import RunRow
 from tenure.engine.turn import Turn
-from tenure.facts import Decided, Reason, Reservation, Slice, Verdict
-from tenure.units import FOREVER, Instant, parse_duration
+from tenure.facts import Decided, Reason, Verdict
+from tenure.units import FOREVER, Micros
 
-SWEEPS_MAX = 4
+SCARCE = 4
+"""From three of so many places on, only owners that hold none get one."""
 
 
 def admit(turn: Turn) -> None:
@@ -48,472 +43,284 @@ def admit(turn: Turn) -> None:
         flavors, agenda.flavors = agenda.flavors, set()
         changed, agenda.runs = agenda.runs, set()
         some: dict[str, list[RunRow]] = {}
-        for row in sorted(
-            (turn.state.runs[key] for key in changed if key in turn.state.runs), key=lambda row: row.order
-        ):
-            turn.state.news.forget(row.key)
+        rows = (turn.state.runs[key] for key in changed if key in turn.state.runs)
+        for row in sorted(rows, key=lambda row: row.order):
+            turn.state.line_up(row, turn.now)
             some.setdefault(row.demand.flavor, []).append(row)
         for flavor in sorted({*flavors, *some}):
             one = _Pass(turn, flavor)
             if flavor in flavors:
                 one.over_all()
-            else:
-                one.over(some[flavor])
+            one.over(some.get(flavor, []))
 
 
 class _Pass:
-    """One look at the waiting runs of a flavor, or at some of them."""
+    """One look at the waiting runs of a flavor."""
 
     def __init__(self, turn: Turn, flavor: str) -> None:
-        self.turn = turn
-        self.state = turn.state
-        self.flavor = flavor
-        self.refused: dict[Demand, tuple[Rank, Verdict]] = {}
-        self.cursor: dict[tuple[Demand, bool], tuple[Rank, Instant]] = {}
-        """Where the search for an equal demand ended: a younger run cannot start before. Who was cut before counts on
-        less than others do."""
-        self.floor: dict[str, Instant] = {}
-        """Of runs that were looked at, the instant before which they cannot start."""
-        self.done: set[str] = set()
-        self.behind: Rank | None = None
-        """All who are promised a start behind that are planned anew, if it concerns them, and all who are not."""
-        self.chosen: set[str] = set()
-        """And these, in any case; all others stay as they are."""
-        self._later = Later(turn.state, list)
-        self._fleetwide = Fleetwide(turn.state, flavor, self._later)
-        self._before: dict[str, tuple[QueueKey, Rank, Slice | None]] = {}
-        """Of runs that were looked at: what they were promised before."""
-        self._moved: dict[str, list[str]] = {}
-        """Of runs that start though it is late: who was planned behind them, and moves with them."""
+        self.turn, self.state, self.flavor = turn, turn.state, flavor
+        self.promises = Promises(turn, flavor)
+        self.holes = Holes(turn.state, flavor, now=turn.now)
+        self._undealt: dict[int, Micros] = {}
+        """Of classes: no start is known of who takes as long as this, or longer."""
+        self._asked: set[str] = set()
+        """Runs that are to start, and let others have their own money first."""
+        self._first: set[int] = set()
+        """Classes of which somebody was asked already before the family may spend the owner's money."""
 
-    def over_all(self) -> None:
-        self._start_due()
-        if self._sweep([], EVERYBODY):
-            self.state.news.settled(self.flavor)
-
-    def _start_due(self) -> None:
-        """First start those whose time has come, where they were promised to, in the order of the promises: with what
-        is there by now others may pay for them than was planned, and who has no promise is to find that taken."""
-        state, now = self.state, self.turn.now
-        promised = ((key, state.reservations.get(key)) for key in state.news.starting(self.flavor, before=now + 1))
-        rows = [state.runs[key] for key, one in promised if one is not None and _due(one, now)]
-        for row in sorted(filter(self._waits, rows), key=state.rank):
-            if not self._starts_as_planned(row) and not self._waits_a_moment(row):
-                return
+    # -- some --
 
     def over(self, rows: list[RunRow]) -> None:
-        """Some runs changed. Those that start where they were promised to leave all others as they are; so does one
-        without a promise, which takes nobody's. Another plan for one that has a promise may be in the way of later
-        ones."""
-        rest, anew = list[RunRow](), False
-        for row in sorted(filter(self._waits, rows), key=self.state.rank):
-            if anew or not self._starts_as_planned(row):  # who was promised a start later waits for who is planned anew
-                rest.append(row)
-                anew = anew or not self._waits_a_moment(row)
-        if not rest:
-            return
-        first = min(map(self.state.rank, rest))
-        starts = {row.key: self._start_of(row) for row in rest}
-        self._sweep(rest, first if first[0] < FOREVER else None)
-        if any(self._waits(row) and self._start_of(row) > starts[row.key] for row in rest):
-            self.state.agenda.flavors.add(self.flavor)  # what it no longer claims may be of use to earlier ones
+        """Some runs are new, or changed, or their time has come."""
+        if self.promises.start_due() or self.promises.repair():
+            self.state.agenda.flavors.add(self.flavor)
+        for row in rows:
+            one = promise.of(self.turn, row)
+            if not self._waits(row) or row.key not in self.state.runs:
+                continue
+            if row.key in self.state.promises.get(self.flavor, ()):
+                assert one is not None
+                if self.promises.start(row, one):
+                    self.state.agenda.flavors.add(self.flavor)
+            elif self.state.queue.is_in_line(row.key):
+                self._enter(row)
 
-    def _sweep(self, rows: list[RunRow], behind: Rank | None) -> bool:
-        """Consider runs, and all behind a rank whom anything concerns, oldest first; each is planned on what others
-        were promised before it was.
-
-        Where an older run was promised its start later than a younger one, it may gain by what that one leaves: then
-        all are considered once more. False if that has not come to an end.
-        """
-        self.behind, self.chosen = behind, {row.key for row in rows}
-        for _ in range(SWEEPS_MAX):
-            self._later = Later(self.state, self._swept)
-            self._fleetwide = Fleetwide(self.state, self.flavor, self._later)
-            self._before = {}
-            for row in self._woken():
-                self.consider(row)
-            self._later.lay()
-            changed = any(self._changed(key) for key in self._before)
-            if not changed or self._in_order():
-                return True
-            self.done, self.refused, self.cursor, self.floor = set(), {}, {}, {}
-        return False
-
-    def _woken(self) -> Iterator[RunRow]:
-        """Who is to be considered, oldest first: also those whom it concerns what becomes of others before them.
-
-        To ask whom costs as much as it names. Once it has named as many as wait, all are considered.
-        """
-        state, last, left = self.state, (0, "", ""), self.state.queue.count(self.flavor)
-        marks: int | None = None
-        ahead = [(row.order, row.key) for row in (state.runs[key] for key in self.chosen if key in state.runs)]
-        heapify(ahead)
-        while True:
-            if self.behind is not None and left >= 0:
-                some, marks = state.news.woken(self.flavor, now=self.turn.now, after=marks)
-                left -= len(some)
-                if left < 0:
-                    some = set(state.queue.waiting(self.flavor, since=last))
-                for row in (state.runs[key] for key in some - self.chosen):
-                    if row.order > last and state.rank(row) > self.behind:
-                        heappush(ahead, (row.order, row.key))
-            while ahead and ahead[0][0] <= last:
-                heappop(ahead)
-            if not ahead:
-                return
-            last, key = heappop(ahead)
-            if key in state.runs:
-                yield state.runs[key]
-
-    def _is_swept(self, row: RunRow) -> bool:
-        return row.key in self.chosen or (self.behind is not None and self.state.rank(row) > self.behind)
-
-    def _swept(self) -> list[RunRow]:
-        """All whose plans may change."""
-        runs, all_wait = self.state.runs, self.behind is not None
-        rows = [runs[key] for key in (self.state.queue.waiting(self.flavor) if all_wait else self.chosen & runs.keys())]
-        return [row for row in rows if self._waits(row) and self._is_swept(row)]
-
-    def _changed(self, key: str) -> bool:
-        row = self.state.runs.get(key)
-        return row is None or not self._waits(row) or self._planned(row) != self._before[key][2]
-
-    def _in_order(self) -> bool:
-        """Whether all were promised their starts in the order of the queue, before the sweep."""
-        rows = [(row.order, self.state.rank(row)) for row in self._swept() if row.key not in self._before]
-        ranks = [rank for _, rank in sorted([*rows, *((order, rank) for order, rank, _ in self._before.values())])]
-        return ranks == sorted(ranks)
-
-    def _start_of(self, row: RunRow) -> Instant:
-        plan = self._planned(row)
-        return FOREVER if plan is None or plan.start is None else plan.start
-
-    def _planned(self, row: RunRow) -> Slice | None:
-        one = promise.of(self.turn, row)
-        return None if one is None else one.plan
-
-    def _starts_as_planned(self, row: RunRow) -> bool:
-        one = promise.of(self.turn, row)
-        if one is None or not _due(one, self.turn.now) or not self._may_start(row):
-            return False
-        claim = self.state.horizon.retract(row.key)
-        plan = self._in_slice(row, one)
-        if plan is not None:
-            self.done.add(row.key)
-            self._start(row, plan)
-            return True
-        if claim is not None:
-            self.state.horizon.lay(row.key, claim.flavor, claim.plan, claim.period, cuts=claim.cuts)
-        return False
-
-    def consider(self, row: RunRow) -> None:
-        if row.key in self.done or not self._waits(row):
-            return
-        self._before.setdefault(row.key, (row.order, self.state.rank(row), self._planned(row)))
-        if not self._may_start(row):
-            self._claim_again(row)
-            return
-        self.done.add(row.key)
-        if self._waits_a_moment(row):
-            self._claim_again(row)
-            return
-        self._later.reach(row)
-        since = self._cursor(row, self.turn.now)
-        if not standing.concerned(self.state, row, self._fleetwide, now=self.turn.now, since=since):
-            self._ends_at(row, self._start_of(row))
-            return
-        self._later.plan(row)
-        if self._stands(row):
-            self._later.planned(row)
-            return
-        plan = self._plan(row)
-        while isinstance(plan, Plan) and self._owners_first(row, plan):
-            self._later.plan(row)
+    def _enter(self, row: RunRow) -> None:
+        """A run came to stand in line: it starts, or is told why not, and gets a place if one is free."""
+        kind = self.state.queue.class_of(row.key)
+        lasts = self.state.queue.lasts(row.key)
+        plan = None
+        if not backfill.is_refused(self.state, kind, lasts):
             plan = self._plan(row)
-        if isinstance(plan, Plan):
-            self._start(row, plan)
-        else:
-            self.refused[row.demand] = (self.state.rank(row), plan)
-            refuse(self.turn, row, plan)
-            self._promise(row, plan)
-        self._later.planned(row)
+            if plan is not None and self._starts(row, plan):
+                return
+        if not self.state.queue.is_in_line(row.key):
+            return
+        verdict = why_not_now(self.state, row.demand, now=self.turn.now)
+        if isinstance(verdict, Plan):  # somebody with a better claim took what there was a moment ago
+            return
+        refuse(self.turn, row, verdict)
+        if verdict.outcome == "never":
+            one = promise.of(self.turn, row)
+            if one is not None:
+                assert verdict.headline is not None
+                short = Search(self.state, row.demand, now=self.turn.now).short(self.turn.now)
+                promise.block(self.turn, row, verdict.headline, short=short)
+            return
+        if self.state.has_place(self.flavor):
+            self._deal()
+        elif is_money(verdict.headline or Reason(code="")):
+            self._say_unpaid(row, verdict)
 
-    def _stands(self, row: RunRow) -> bool:
-        """Whether a promise stays as it is: no start is earlier, and the slice is there when its start comes."""
-        one = promise.of(self.turn, row)
-        if one is None or one.plan.start is None or not standing.may_stand(row, one, now=self.turn.now):
+    def _say_unpaid(self, row: RunRow, verdict: Verdict) -> bool:
+        """The oldest run of an owner that nobody can pay for, now or at any time that is known, says so for all of
+        them. True if money is not in sight."""
+        saying = self.state.unpaid.get(self.flavor, {}).get(self.state.place_owner(row))
+        if saying and row.key not in saying:
             return False
         search = Search(self.state, row.demand, now=self.turn.now)
-        patient = not may_cut(row)  # it may have been promised a start beyond all patience
-        paid, earlier = self._earliest(row, search, one, patient=patient, before=one.plan.start)
-        if paid is None:
+        paid = search.fundable(self.turn.now)
+        if paid is not None and not search.short(paid):
             return False
-        limit = self._limit(row, paid)
-        self.floor[row.key] = earlier.at if earlier is not None else min(one.plan.start, limit + 1)
-        if earlier is not None or (may_cut(row) and one.plan.start > limit):
-            return False
-        horizon = self.state.horizon
-        if not self._as_planned(row, one, one.plan.start):
-            with horizon.without(tuple(horizon.overdue)):
-                if not horizon.overdue or row.life.cut or not self._as_planned(row, one, one.plan.start):
-                    return False
-        self.state.claim(one)
-        standing.found(self.state, row, search, paid)
-        self._ends_at(row, one.plan.start)
+        short = search.short(self.turn.now)
+        reason = verdict.headline if is_money(verdict.headline or Reason(code="")) or not short else None
+        promise.block(self.turn, row, reason or Reason(code="NoMoneyInSight", data={"short": short}), short=short)
         return True
 
-    def _as_planned(self, row: RunRow, one: Reservation, start: Instant) -> bool:
-        """Whether the run fits its nodes then, in the same domains and paid by the same, and each has its share."""
-        shares, lasts = {share.node: share.gpus for share in one.plan.shares}, row.demand.duration
-        world = world_at(self.state, now=self.turn.now, at=start, length=lasts, nodes=shares.keys())
-        plan = find_plan(world, row.demand, now=start)
-        if plan is None:
-            return False
-        again, rows, low = slice_of(plan, at=start, duration=lasts), self.state.topology.rows, self.state.horizon.low
-        if (again.width, again.domains, again.segments) != (one.plan.width, one.plan.domains, one.plan.segments):
-            return False
-        return all(rows[node].size("free") + low(node, start, one.plan.until) >= shares[node] for node in shares)
+    # -- all --
 
-    # -- now --
+    def over_all(self) -> None:
+        """Something came free for the flavor, or was taken from it."""
+        again = True
+        while again:
+            again = self.promises.start_due()
+            again = self.promises.repair() or again
+            again = self.promises.start_all(self.holes, self._free()) or again
+            again = self.promises.improve() or again
+            again = self._deal() or again
+        self._backfill()
+
+    def _free(self) -> int:
+        return backfill.free_gpus(self.state, self.flavor)
+
+    # -- places --
+
+    def _deal(self) -> bool:
+        """Deal free places, oldest first; True if anybody got one, or started instead."""
+        dealt = False
+        while (found := self._next_place()) is not None:
+            row, clusters = found
+            if self._gets_place(row, clusters):
+                dealt = True
+            elif self.state.queue.is_in_line(row.key):
+                kind = self.state.queue.class_of(row.key)
+                self._undealt[id(kind)] = self.state.queue.lasts(row.key)
+        return dealt
+
+    def _gets_place(self, row: RunRow, clusters: set[str]) -> bool:
+        """Promise a run a start, or start it; False if no start is known."""
+        if self._starts_instead(row):
+            return True
+        verdict = why_not_now(self.state, row.demand, now=self.turn.now)
+        if isinstance(verdict, Plan):
+            return False
+        refuse(self.turn, row, verdict)
+        if verdict.outcome == "never":
+            return False
+        reason = verdict.headline or Reason(code="NoStartInSight")
+        if self.promises.promise(row, reason, clusters=clusters, first=partial(self._owners_dealt_first, row)):
+            return True
+        self._say_unpaid(row, verdict)
+        return False
+
+    def _owners_dealt_first(self, row: RunRow, plan: Plan) -> bool:
+        """Let the owners of other people's money in a plan have a place for it first; True if any got one."""
+        queue, dealt = self.state.queue, False
+        for owner in dict.fromkeys(one.payer for one in plan.segments if one.payer != row.demand.owner):
+            kinds = [kind for kind in queue.classes(self.flavor) if kind.demand.owner == owner]
+            ages = (kind.line.oldest(within=self._dealable(kind)) for kind in kinds if id(kind) not in self._first)
+            oldest = min((age for age in ages if age is not None), default=None)
+            if oldest is not None:
+                other = self.state.runs[run_of(oldest)]
+                self._first.add(id(queue.class_of(other.key)))
+                dealt = self._gets_place(
+                    other, {location[1] for location in self.state.topology.locations(self.flavor)}
+                )
+        return dealt
+
+    def _starts_instead(self, row: RunRow) -> bool:
+        kind, lasts = self.state.queue.class_of(row.key), self.state.queue.lasts(row.key)
+        if backfill.is_refused(self.state, kind, lasts):
+            return False
+        plan = self._plan(row)
+        return plan is not None and self._starts(row, plan)
+
+    def _next_place(self) -> tuple[RunRow, set[str]] | None:
+        """Who gets the next place, and in which clusters one is free: of the oldest run's owner those that ran before
+        come first. Where three quarters of the places are taken, only owners that hold none get one."""
+        state, depth = self.state, self.state.policy.promise_depth
+        if not state.queue.lined(self.flavor):
+            return None
+        taken: dict[str, int] = {}
+        holders = owners_with_places(state, self.flavor)
+        for one in state.promises.get(self.flavor, {}).values():
+            cluster = one.plan.domains[0].split("/", 2)[1] if one.plan.domains else ""
+            taken[cluster] = taken.get(cluster, 0) + 1
+        clusters = {location[1] for location in state.topology.locations(self.flavor)}
+        free = {cluster for cluster in clusters if taken.get(cluster, 0) < depth}
+        ample = {cluster for cluster in free if SCARCE * taken.get(cluster, 0) < (SCARCE - 1) * depth}
+        if not free:
+            return None
+        by_owner: dict[str, list[WaitingClass]] = {}
+        for kind in state.queue.classes(self.flavor):
+            by_owner.setdefault(kind.owner, []).append(kind)
+        best: tuple[Age, str, set[str]] | None = None
+        for owner, kinds in by_owner.items():
+            open_to = ample | {cluster for cluster in free if owner not in holders.get(cluster, ())}
+            if not open_to:
+                continue
+            ages = (kind.line.oldest(within=self._dealable(kind)) for kind in kinds)
+            oldest = min((age for age in ages if age is not None), default=None)
+            if oldest is not None and (best is None or oldest < best[0]):
+                best = oldest, owner, open_to
+        if best is None:
+            return None
+        oldest, owner, open_to = best
+        ran = [age for kind in by_owner[owner] for age in kind.ran
+               if state.queue.lasts(run_of(age)) <= self._dealable(kind)]  # fmt: skip
+        return state.runs[run_of(min(ran, default=oldest))], open_to
+
+    def _dealable(self, kind: WaitingClass) -> Micros:
+        """How long a run of a class may take, to be dealt a place in this pass."""
+        return min(FOREVER, self._undealt.get(id(kind), ALL) - 1)
+
+    # -- everybody else --
+
+    def _backfill(self) -> None:
+        """Start all others who can start now, oldest first."""
+        state, queue = self.state, self.state.queue
+        free = self._free()
+        holes: dict[int, Micros] = {}
+        refused: dict[int, Micros] = {}
+        heap: list[tuple[Age, int, WaitingClass]] = []
+
+        def put(kind: WaitingClass) -> None:
+            within = min(holes[id(kind)], refused.get(id(kind), ALL) - 1)
+            age = kind.line.oldest(within=within) if within > 0 else None
+            if age is not None:
+                heap.append((age, id(kind), kind))
+
+        kinds = list(queue.classes(self.flavor))
+        for kind in kinds:
+            holes[id(kind)] = backfill.hole_for(state, kind, self.holes, free)
+            put(kind)
+        heapify(heap)
+        while heap:
+            age, _, kind = heappop(heap)
+            row = state.runs[run_of(age)]
+            if not queue.is_in_line(row.key):
+                continue
+            started = self._starts_now(row, kind, refused)
+            if started:
+                free = self._free()
+            tail = len(heap)
+            put(kind)
+            if len(heap) > tail:
+                heappush(heap, heap.pop())
+        for kind in kinds:
+            if kind.line:
+                backfill.settle(state, kind, holes[id(kind)], refused.get(id(kind)))
+
+    def _starts_now(self, row: RunRow, kind: WaitingClass, refused: dict[int, Micros]) -> bool:
+        """Start a run if it can; else keep what is refused to its class."""
+        lasts = self.state.queue.lasts(row.key)
+        if not backfill.may_fit(kind, self._free()):
+            refused[id(kind)] = 1
+            return False
+        if kind.funds is None:
+            kind.funds = Search(self.state, row.demand, now=self.turn.now).funds()
+        plan = self._plan(row)
+        if plan is not None and self._starts(row, plan):
+            return True
+        if plan is None or not self.state.queue.is_in_line(row.key):
+            refused[id(kind)] = min(lasts, refused.get(id(kind), ALL))
+            if not self.promises._is_paid_now(row):
+                kind.unpaid_from = min(kind.unpaid_from, lasts)
+        return False
+
+    # -- one run --
 
     def _waits(self, row: RunRow) -> bool:
         return row.life.phase == "Pending" and not row.life.deleting
 
-    def _may_start(self, row: RunRow) -> bool:
-        return self._waits(row) and row.life.not_before <= self.turn.now
+    def _plan(self, row: RunRow) -> Plan | None:
+        return plan_now(self.state, row.demand, now=self.turn.now)
 
-    def _waits_a_moment(self, row: RunRow) -> bool:
-        """Whether its start has come, and somebody who ends late has a moment more: until that is over it starts where
-        it was promised to, or not at all. To plan it anew, all behind it as well, costs far more than the moment."""
-        one, now = promise.of(self.turn, row), self.turn.now
-        return one is not None and one.reason == "EndsLate" and now < (one.plan.start or 0) + GRACE and _due(one, now)
-
-    def _claim_again(self, row: RunRow) -> None:
-        one = promise.of(self.turn, row)
-        if one is not None:
-            self.state.claim(one)
-
-    def _plan(self, row: RunRow) -> Plan | Verdict:
-        one = promise.of(self.turn, row)
-        if one is not None and _due(one, self.turn.now):
-            plan = self._in_slice(row, one)
-            if plan is not None:
-                return plan
-        known = self.refused.get(row.demand)
-        if known is not None and known[0] <= self.state.rank(row):
-            return known[1]
-        return safe_plan(self.state, row.demand, now=self.turn.now)
-
-    def _in_slice(self, row: RunRow, one: Reservation) -> Plan | None:
-        """A plan on the very nodes that the run was promised.
-
-        What is held for a run that is being started is its own: of others that are, those that were promised a start
-        later were planned around it, and do not take of it while they wait for theirs. Who is planned behind it moves
-        with it, if it is made a moment late.
-        """
-        plan = self._on_nodes(row, one)
-        if plan is not None or one.state != "Active":
-            return plan
-        state, rank, freed = self.state, self.state.rank(row), is_held(one, self.state.draws)
-        others = [(key, state.reservations[key]) for key in state.horizon.claims]
-        later = [key for key, other in others
-                 if (other.state == "Active" and state.rank(state.runs[key]) > rank)
-                 or (freed and not is_held(other, state.draws) and follows(other.plan, one.plan))]  # fmt: skip
-        with state.horizon.set_aside(later) as any_claim:
-            plan = self._on_nodes(row, one) if any_claim else None
-        if plan is None or slice_of(plan, at=self.turn.now, duration=None).shares != one.plan.shares:
-            return None
-        self._moved[row.key] = later
-        return plan
-
-    def _on_nodes(self, row: RunRow, one: Reservation) -> Plan | None:
-        nodes = {share.node for share in one.plan.shares}
-        now = self.turn.now
-        world = world_at(self.state, now=now, at=now, length=row.demand.duration, nodes=nodes)
-        plan = find_plan(world, row.demand, now=now)
-        return plan if plan is not None and plan.shape.active >= one.plan.width else None
-
-    def _owners_first(self, row: RunRow, plan: Plan, *, later: bool = False) -> bool:
-        """Let the owners of other people's money in this plan start (or plan) their own waiting runs on it; True if
-        there were any.
-
-        They in turn let the owners of what they would share come first; each run is considered once. A start that was
-        promised stands: who was there then came first then, and who came later does not.
-        """
-        state, one = self.state, promise.of(self.turn, row)
-        if one is not None and one.plan.start is not None:
+    def _starts(self, row: RunRow, plan: Plan | None) -> bool:
+        """Start a run, after the owners of other people's money in its plan; True if it did."""
+        self._asked.add(row.key)
+        while plan is not None and self._owners_first(row, plan):
+            plan = self._plan(row)
+        self._asked.discard(row.key)
+        if plan is None:
             return False
-        considered = False
+        start_run(self.turn, row, plan)
+        return True
+
+    def _owners_first(self, row: RunRow, plan: Plan) -> bool:
+        """Let the owners of other people's money in this plan start their own waiting runs on it; True if any did."""
+        state = self.state
         for owner in dict.fromkeys(one.payer for one in plan.segments if one.payer != row.demand.owner):
             spent = {(one.budget, one.envelope) for one in plan.segments if one.payer == owner}
-            for key in state.queue.of_owner(row.demand.flavor, owner):
-                other = state.runs[key]
-                if key in self.done or not self._is_swept(other) or not self._may_start(other):
-                    continue
-                claim = self._plan(other)
-                if later or (
-                    isinstance(claim, Plan)
-                    and spent & {(one.budget, one.envelope) for one in claim.segments if one.funding == "owned"}
-                ):
-                    self.consider(other)
-                    considered = True
-        return considered
-
-    def _start(self, row: RunRow, plan: Plan) -> None:
-        turn = self.turn
-        run, now = row.run, turn.now
-        who = Who(row.namespace, row.name, run.metadata.uid, run.spec.owner, row.life.attempt + 1)
-        until = None if row.demand.duration is None else now + row.demand.duration
-        bound = bind(plan.parts, who, turn.state.topology, now=now, until=until, pod=row.demand.pod,
-                     free=self._free_of(row, plan) if row.demand.fill else None)  # fmt: skip
-        past, one = self._starts_past(row), promise.of(turn, row)
-        turn.emit(Decided(namespace=row.namespace, run=row.name, verdict=plan.verdict))
-        start(turn, row, bound, admitted(plan, len({lease.node for lease in bound.leases})), backfilled=past)
-        promise.release(turn, row)
-        if one is not None and is_late(one):
-            self.state.agenda.flavors.add(self.flavor)  # it was held for longer, as nobody knew when it would start
-
-    def _free_of(self, row: RunRow, plan: Plan) -> Callable[[str], int]:
-        """How much of a node opportunistic work may take before it sits on spares: what nobody was promised, but those
-        who move with it."""
-        horizon, now, topology = self.state.look_ahead(self.turn.now), self.turn.now, self.state.topology
-        nodes = {node for part in plan.parts for group in part.groups for node, _ in (*group.active, *group.spares)}
-        with horizon.set_aside(self._moved.get(row.key, ())):
-            future = Future(topology, horizon, now=now, at=now, length=row.demand.duration)
-            return {node: future.size(topology.rows[node]) for node in nodes}.__getitem__
-
-    def _starts_past(self, row: RunRow) -> bool:
-        """Whether somebody who was promised a start before this run was still waits."""
-        rank, claims = self.state.rank(row), self.state.horizon.claims
-        return any(claim.flavor == self.flavor and self.state.rank(self.state.runs[key]) < rank
-                   for key, claim in claims.items() if key != row.key)  # fmt: skip
-
-    # -- later --
-
-    def _promise(self, row: RunRow, verdict: Verdict) -> None:
-        """Plan a start for a run that cannot start now, or say what it waits for."""
-        turn, now, reason = self.turn, self.turn.now, verdict.headline
-        assert reason is not None
-        one = promise.of(turn, row)
-        if verdict.outcome == "never":
-            if one is not None:
-                promise.block(turn, row, reason, short=Search(self.state, row.demand, now=now).short(now))
-            return
-        if one is not None and one.state == "Active" and activation.is_awaited(turn, one):
-            self.state.claim(one)  # what gives way to it has not left yet
-            return
-        search = Search(self.state, row.demand, now=now)
-        due = one is not None and one.state == "Pending" and _due(one, now)  # who was Active gives notice once more
-        if one is not None and due and self._starts_late(row, one, search):
-            return
-        paid, found = self._earliest(row, search, one)
-        while found is not None and self._owners_first(row, found.plan, later=True):
-            self._later.plan(row)
-            paid, found = self._earliest(row, search, one)
-        if paid is None:
-            self._lacks_money(row, reason, short=search.short(now))
-            return
-        stands = one is not None and one.state == "Pending" and one.confidence == "conservative"
-        if (
-            found is not None
-            and stands
-            and activation.promise_cuts(turn, row, reason, search, paid=paid, before=found.at)
-        ):
-            return  # what was promised on cuts is not put off because something else would do, later
-        if found is None:
-            if activation.promise_cuts(turn, row, reason, search, paid=paid):
-                return
-            if search.limited:
-                _, found = self._earliest(row, search, one, patient=True)
-        if found is None and search.short(paid):
-            self._lacks_money(row, reason, short=search.short(now))  # what there is may not be spent where it may go
-            return
-        if found is None:
-            promise.block(turn, row, Reason(code="NoStartInSight" if may_cut(row) else "CutsNobody"))
-            return
-        self._ends_at(row, found.at)
-        slice_ = slice_of(found.plan, at=found.at, duration=row.demand.duration)
-        promise.plan(turn, row, slice_, "window-aligned" if found.aligned else "projected", reason)
-        if not may_cut(row) or found.at <= self._limit(row, paid):
-            standing.found(self.state, row, search, paid)
-
-    def _starts_late(self, row: RunRow, one: Reservation, search: Search) -> bool:
-        """The start has come: let others give way for it, or let it wait for who is about to."""
-        fundable = self._fundable(search)
-        if fundable and activation.fall_due(self.turn, row, one):
-            return True
-        if activation.awaits_draw(self.turn, row, one):
-            return True
-        return not fundable and activation.awaits_money(self.turn, row, one, search)
-
-    def _lacks_money(self, row: RunRow, reason: Reason, *, short: int) -> None:
-        """Nothing can be promised for want of money: that is told, also where machines are lacking as well."""
-        scarce = Reason(code="NoMoneyInSight", data={"short": short})
-        promise.block(self.turn, row, reason if is_money(reason) or not short else scarce, short=short)
-
-    def _fundable(self, search: Search) -> bool:
-        """Whether the money suffices now, once those have gone who are overdue."""
-        horizon, now = self.state.horizon, self.turn.now
-        with horizon.without(tuple(horizon.overdue)):
-            return search.fundable(now) == now
-
-    def _limit(self, row: RunRow, paid: Instant) -> Instant:
-        """How far ahead a start is acceptable before others are asked to give way."""
-        return max(row.order[0], paid) + parse_duration(self.state.policy.patience)
-
-    def _earliest(
-        self, row: RunRow, search: Search, one: Reservation | None, *, patient: bool = False,
-        before: Instant | None = None,
-    ) -> tuple[Instant | None, Start | None]:  # fmt: skip
-        """When the money suffices, and when the run can start; only ``before`` some instant, if that is given.
-
-        Who was backfilled and is overdue goes first when a start comes, so that it delays none that stands; who is
-        promised one only now gives it the notice that everybody gets. A run that was cut itself has nobody sent away.
-        ``patient``: however long that takes.
-        """
-        now, horizon = self.turn.now, self.state.horizon
-        paid, found = self._since(row, search, now, patient=patient, before=before)
-        if not horizon.overdue or row.life.cut:
-            return paid, found
-        start = now + parse_duration(self.state.policy.activation_lead)
-        if one is not None and one.plan.start is not None and one.plan.start > now:
-            start = min(start, one.plan.start)
-        with horizon.without(tuple(horizon.overdue)):
-            other_paid, other = self._since(row, search, start, patient=patient, before=before)
-        if other is not None and (found is None or other.at < found.at):
-            return other_paid, other
-        return other_paid if paid is None else paid, found
-
-    def _since(
-        self, row: RunRow, search: Search, since: Instant, *, patient: bool, before: Instant | None
-    ) -> tuple[Instant | None, Start | None]:  # fmt: skip
-        paid = search.fundable(since)
-        if paid is None:
-            return None, None
-        limit = None if patient else self._limit(row, paid)
-        if before is not None:
-            limit = before - 1 if limit is None else min(limit, before - 1)
-        return paid, search.earliest(since=max(paid, self._cursor(row, since)), limit=limit)
-
-    def _cursor(self, row: RunRow, since: Instant) -> Instant:
-        """An instant before which a run cannot start: it was looked for, or one with an equal demand cannot that comes
-        before it."""
-        rank, cursor = self.cursor.get((row.demand, row.life.cut), (None, since))
-        since = max(since, self.floor.get(row.key, since))
-        return since if rank is None or rank > self.state.rank(row) else max(since, cursor)
-
-    def _ends_at(self, row: RunRow, start: Instant) -> None:
-        self.cursor[row.demand, row.life.cut] = (self.state.rank(row), start)
-
-
-def _due(one: Reservation, now: Instant) -> bool:
-    """Whether a reservation's start has come, or what it needs is being freed for it."""
-    return one.state == "Active" or (one.state == "Pending" and one.plan.start is not None and one.plan.start <= now)
-
-
-def admitted(plan: Plan, nodes: int) -> Reason:
-    payers = ", ".join(f"{one.budget}/{one.envelope} ({one.gpus} {one.funding})" for one in plan.verdict.segments)
-    return Reason(code="Admitted", data={"gpus": plan.shape.gpus, "nodes": nodes, "payers": payers})
+            kinds = [kind for kind in state.queue.classes(self.flavor) if kind.demand.owner == owner]
+            for age in sorted(age for kind in kinds if (age := kind.line.oldest()) is not None):
+                other = state.runs[run_of(age)]
+                claim = None if other.key in self._asked else self._plan(other)
+                if claim is not None and spent & {
+                    (one.budget, one.envelope) for one in claim.segments if one.funding == "owned"
+                }:
+                    return self._starts(other, claim)
+        return False
 
 
 def refuse(turn: Turn, row: RunRow, verdict: Verdict) -> None:
@@ -527,3 +334,6 @@ def refuse(turn: Turn, row: RunRow, verdict: Verdict) -> None:
     turn.emit(Decided(namespace=row.namespace, run=row.name, verdict=verdict))
     move(turn, row, reason, marks={"Admitted": "False", "Blocked": blocked})
     turn.note("Waiting" if blocked == "False" else "Blocked", f"Run/{row.key}", reason)
+
+
+__all__ = ["admit", "is_due", "refuse", "waits_a_moment"]

@@ -43,6 +43,8 @@ class Scope(Struct, frozen=True):
     """Backfilled runs that overstay elsewhere, on money that is needed here, or on nodes that others have a part of."""
     mild: bool = False
     """Only backfill that overstays gives way."""
+    near: frozenset[str] = frozenset()
+    """Nodes where who was told to leave counts as gone, though nobody else may be cut there."""
 
     def holds(self, lease: Lease) -> bool:
         return lease.node in self.nodes if self.nodes is not None else lease.key in (self.leases or ())
@@ -77,7 +79,9 @@ class Trial:
         self._marks: list[int] = []
 
     def __enter__(self) -> Trial:
-        leaving = [lease for lease in _scoped(self.state, self.scope) if lease.key in self.state.ending]
+        near = (lease for node in sorted(self.scope.near) for lease in self.state.leases_on(node))
+        known = {lease.key: lease for lease in (*_scoped(self.state, self.scope), *near)}
+        leaving = [lease for key, lease in known.items() if key in self.state.ending]
         for lease in sorted(leaving, key=lambda lease: lease.role != "Borrowed"):
             self._lay(lease)
         return self

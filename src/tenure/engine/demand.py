@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec import Struct, structs
 
-from tenure.api.run import Run
+from tenure.api.run import Funding, Run, RunSpec
 from tenure.units import Micros, parse_duration
 
 Selector = tuple[tuple[str, str], ...]
@@ -80,6 +80,13 @@ class Demand(Struct, frozen=True):
         unit = self.group or self.pod or 1
         full, tail = divmod(width, unit)
         return Shape(unit, full, tail, self.spares, self.pod or 1, not self.group, self.spread)
+
+
+def asks(run: Run) -> RunSpec:
+    """What a run asks for, but for what may be edited while its promise stands: funding, and the width desired."""
+    elastic = run.spec.malleable
+    kept = None if elastic is None else structs.replace(elastic, desired_total_gpus=None)
+    return structs.replace(run.spec, funding=Funding(), malleable=kept)
 
 
 def compile_demand(run: Run) -> Demand:

@@ -83,6 +83,26 @@ def safe_plan(
     return _protected(state, demand, verdict) if isinstance(verdict, Plan) else verdict
 
 
+def plan_now(state: State, demand: Demand, *, now: Instant) -> Plan | None:
+    """The same plan, for those who do not ask why there is none; who declares no end may also pass promises that are
+    further off than the policy's patience."""
+    if not state.horizon.claimed.get(demand.flavor):
+        return find_plan(state.world, demand, now=now)
+    found = Search(state, demand, now=now).plan_at(now)
+    if found is None and demand.duration is None:
+        patience = parse_duration(state.policy.patience)
+        found = Search(state, demand, now=now, lasts=max(1, patience)).plan_at(now)
+    return found
+
+
+def why_not_now(state: State, demand: Demand, *, now: Instant) -> Verdict | Plan:
+    """Why a demand cannot start now, of which it is known that it cannot."""
+    verdict = make_plan(state.world, demand, now=now)
+    if isinstance(verdict, Plan) and state.horizon.claimed.get(demand.flavor):
+        return _protected(state, demand, verdict)
+    return verdict
+
+
 def _protected(state: State, demand: Demand, plan: Plan) -> Verdict:
     """There is room, but it is promised: to whom, of those whose machines or money the plan would take."""
     nodes = {node for part in plan.parts for group in part.groups for node, _ in (*group.active, *group.spares)}
@@ -163,14 +183,16 @@ class Search:
     """The search of one demand; what is found holds for the facts of this instant."""
 
     def __init__(
-        self, state: State, demand: Demand, *, now: Instant, has: Holding = NOTHING, for_good: bool = False
+        self, state: State, demand: Demand, *, now: Instant, has: Holding = NOTHING, for_good: bool = False,
+        lasts: Micros | None = None,
     ) -> None:  # fmt: skip
+        """``lasts``: as if it took so long, whatever it declares."""
         self.has = has
         self.state = state
         self.demand = demand
         self.now = now
         self.shape = demand.shape(demand.widths[-1])
-        self.length = None if for_good else demand.duration
+        self.length = None if for_good else demand.duration if lasts is None else lasts
         self.horizon = state.look_ahead(now)
         self._walks: dict[Instant, list[Candidate]] = {}
         _, _, self.finer = place_of(demand.selector, state.policy)

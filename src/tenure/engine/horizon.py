@@ -21,17 +21,22 @@ from contextlib import contextmanager
 from functools import partial
 from heapq import heappop, heappush
 
+from msgspec.structs import replace
+
 from tenure.engine.books import FundKey
 from tenure.engine.demand import Selector
 from tenure.engine.levels import Profile
 from tenure.engine.lines import Domain, Line, Shown
 from tenure.engine.meters import Commitments
-from tenure.engine.news import News
+from tenure.engine.queue.changes import Changes
 from tenure.engine.rooms import INSTANT, View
 from tenure.engine.topology import Location, Row, Topology, matches
 from tenure.engine.traces import ALWAYS, Read, Span, Trace, both, differ, part, rises
 from tenure.facts import Lease, Slice
-from tenure.units import FOREVER, SECOND, Instant, Micros
+from tenure.units import SECOND, Instant, Micros
+
+GRACE: Micros = 30 * SECOND
+"""How late an end may be that was declared, before nobody counts on it any more: real work never ends to the second."""
 
 LEAVING: Micros = 30 * SECOND
 """How long pods that were asked to leave are expected to take."""
@@ -100,11 +105,17 @@ class Place:
 class _Held:
     """When an open lease is expected to end, and from what."""
 
-    __slots__ = ("asked", "declared", "end", "lease", "leaving")
+    __slots__ = ("asked", "declared", "end", "late", "lease", "leaving", "overstays", "spared")
 
     def __init__(self, lease: Lease) -> None:
         self.lease = lease
         self.declared = lease.until
+        self.spared = False
+        """Its money is counted as if nobody spent it any more."""
+        self.late = False
+        """It has not ended when it said it would, which is a moment ago."""
+        self.overstays = False
+        """That is longer ago: nobody counts on its end any more."""
         self.asked: Instant | None = None
         self.leaving: Instant | None = None
         self.end: Instant | None = None
@@ -123,9 +134,9 @@ class Claim:
 class Horizon:
     """Leases that will end, and claims on what they leave."""
 
-    def __init__(self, topology: Topology, news: News) -> None:
+    def __init__(self, topology: Topology, changes: Changes) -> None:
         self.topology = topology
-        self.news = news
+        self.changes = changes
         self.lines: dict[str, Line] = {}
         self.money: dict[FundKey, Money] = {}
         self.claims: dict[str, Claim] = {}
@@ -153,19 +164,22 @@ class Horizon:
         self._of_fund.setdefault(key, {})[lease.key] = None
         self._pay(lease, 0, -1)
         end = self._end_of(held)
+        if lease.reason in ("Swap", "Refund"):  # whoever starts or grows leaves alone what is promised
+            self._mark(lease, gain=False)
         row = self.topology.rows.get(lease.node)
-        if row is not None and row.site is not None:
-            self.news.opened(row.site.flavor, lease, before=FOREVER if end is None else end)
+        if lease.role == "Spare" and row is not None and row.site is not None:
+            self.changes.gain_node(row.site.flavor, lease.node)  # for who may sit on it
         self._move_end(held, end)
         self._touch(lease.node)
 
     def closed(self, lease: Lease, end: Instant) -> bool:
         """Take a lease out; True if it ended just when it had said it would."""
         held = self._held.pop(lease.key)
+        if held.spared:
+            self._spare(lease, -1)
         self.overdue.pop(lease.key, None)
         on_time = held.end == held.declared == end
-        if not on_time:
-            self._mark(lease, gain=True)
+        self._mark(lease, gain=True)
         key = (lease.budget, lease.envelope)
         del self._of_fund[key][lease.key]
         if not self._of_fund[key]:
@@ -180,7 +194,7 @@ class Horizon:
         held = self._held[lease]
         if held.declared == end:
             return False
-        held.declared = end
+        held.declared, held.late, held.overstays = end, False, False
         if held.lease.until is not None:  # from then on what it uses is committed no more, though it may go on
             heappush(self._due, (held.lease.until, lease))
         self.overdue.pop(lease, None)
@@ -188,6 +202,9 @@ class Horizon:
 
     def leaving(self, lease: Lease, at: Instant) -> None:
         held = self._held[lease.key]
+        if held.leaving is None and (lease.until is None or lease.until <= at):
+            held.spared = True  # it spends no hours until a start to come
+            self._spare(lease, 1)
         held.asked, held.leaving = at, at + LEAVING
         self.overdue.pop(lease.key, None)
         self._set_end(held)
@@ -279,15 +296,16 @@ class Horizon:
                 late.add((held.lease.budget, held.lease.envelope))
             if held.end != at:
                 if held.lease.until == at:
-                    self._mark_fund(held.lease, gain=False)
+                    self.changes.lose_fund((held.lease.budget, held.lease.envelope))
                 continue
             if held.leaving is not None:
                 held.leaving = at + LEAVING * ((now - at) // LEAVING + 1)
-            elif held.declared == at:
-                held.declared = None
-                if backfilled(held.lease):
-                    self.overdue[key] = None
-                    self._mark(held.lease, gain=True)  # for those who may count on its going
+            elif held.declared == at and backfilled(held.lease):
+                held.overstays = True
+                self.overdue[key] = None
+                self._mark(held.lease, gain=True)  # for those who may count on its going
+            elif held.declared is not None and at == held.declared + (GRACE if held.late else 0):
+                held.late, held.overstays = True, held.late
             else:
                 self._fund_ends.pop((held.lease.budget, held.lease.envelope), None)
             self._set_end(held)
@@ -296,28 +314,23 @@ class Horizon:
     def _end_of(self, held: _Held) -> Instant | None:
         lease = held.lease
         paid, lent = self._fund_ends.get((lease.budget, lease.envelope), (None, None))
-        ends = [held.declared, paid, lent if lease.funding == "borrowed" else None]
+        declared = None if held.overstays or held.declared is None else held.declared + (GRACE if held.late else 0)
+        ends = [declared, paid, lent if lease.funding == "borrowed" else None]
         ends = ends if held.leaving is None else [held.leaving]
         return min((at for at in ends if at is not None), default=None)
 
     def _set_end(self, held: _Held) -> bool:
         end = self._end_of(held)
         if end != held.end:
-            gain = end is not None and (held.end is None or end < held.end)
-            self._mark(held.lease, gain=gain, before=FOREVER if gain or end is None else end)
+            self._mark(held.lease, gain=end is not None and (held.end is None or end < held.end))
         return self._move_end(held, end)
 
-    def _mark(self, lease: Lease, *, gain: bool, before: Instant = FOREVER) -> None:
-        """A lease ends otherwise than foreseen; what it takes is there again from an instant on."""
-        row = self.topology.rows.get(lease.node)
+    def _mark(self, lease: Lease, *, gain: bool) -> None:
+        """A lease ends otherwise than foreseen, or ended: its node and its envelope have more, or less."""
+        row, fund = self.topology.rows.get(lease.node), (lease.budget, lease.envelope)
         if row is not None and row.site is not None:
-            self.news.node(row.site.flavor, lease.node, gain=gain, before=before)
-            self._mark_fund(lease, gain=gain, before=before)
-
-    def _mark_fund(self, lease: Lease, *, gain: bool, before: Instant = FOREVER) -> None:
-        row = self.topology.rows.get(lease.node)
-        if row is not None and row.site is not None:
-            self.news.fund(row.site.flavor, (lease.budget, lease.envelope), gain=gain, before=before)
+            (self.changes.gain_node if gain else self.changes.lose_node)(row.site.flavor, lease.node)
+        (self.changes.gain_fund if gain else self.changes.lose_fund)(fund)
 
     def _move_end(self, held: _Held, end: Instant | None) -> bool:
         if held.end == end:
@@ -388,6 +401,19 @@ class Horizon:
             for run, claim in claims.items():
                 self.lay(run, claim.flavor, claim.plan, claim.period, cuts=claim.cuts)
 
+    @contextmanager
+    def put_off(self, runs: Iterable[str], until: Instant) -> Iterator[bool]:
+        """The same future, with what these runs were promised from an instant on at the earliest, for as long; whether
+        that is anything."""
+        claims = {run: claim for run in runs if (claim := self.retract(run)) is not None}
+        for run, claim in claims.items():
+            self.lay(run, claim.flavor, _later(claim.plan, until), claim.period, cuts=claim.cuts)
+        try:
+            yield bool(claims)
+        finally:
+            for run, claim in claims.items():
+                self.lay(run, claim.flavor, claim.plan, claim.period, cuts=claim.cuts)
+
     def _promise(self, plan: Slice, period: Micros, sign: int) -> None:
         assert plan.start is not None
         for one in plan.segments:
@@ -420,6 +446,7 @@ class Horizon:
         """A node may have other free GPUs now, and in a span others relative to those: from its begin on by so many for
         ever after (``lasting``). What is taken now and given back then changes nothing from then on."""
         line, free = self.line(node), self._free(node)
+        line.held = self._held_on(node)
         gain = free - line.base
         if gain:
             line.base = free
@@ -431,6 +458,17 @@ class Horizon:
     def _free(self, node: str) -> int:
         row = self.topology.rows.get(node)
         return row.free() if row is not None and row.open else 0
+
+    def _held_on(self, node: str) -> int:
+        row = self.topology.rows.get(node)
+        return 0 if row is None else row.held.bit_count()
+
+    def room(self, node: str, start: Instant, end: Instant | None, without: Collection[str]) -> int:
+        """What a node will have for a whole time, if these leases had ended."""
+        gone = sum(len(self._held[key].lease.gpus) for key in without if self._held[key].lease.role != "Borrowed")
+        base = self._free(node) + gone
+        line = self.line(node)
+        return base + (line.less(without, base) if gone else line).low(start, end)
 
     def line(self, node: str) -> Line:
         """The future of a node, with all that is claimed of it."""
@@ -446,17 +484,6 @@ class Horizon:
         return money
 
     # -- questions --
-
-    def among(self, node: str, counts: Callable[[str], bool], *, before: Instant) -> Line:
-        """The future of a node, up to an instant: with only those claims that count, and without who is overdue."""
-        line, some = self.line(node), Line()
-        gone = [self._held[key].lease for key in self.overdue] if self.overdue else []
-        some.releases = line.releases
-        some.claims = {run: claim for run, claim in line.claims.items() if claim[0] < before and counts(run)}
-        some.cutting = line.cutting
-        some.base = self._free(node) + sum(len(lease.gpus) for lease in gone if lease.node == node)
-        some.fresh = False
-        return some
 
     def low(self, node: str, start: Instant, end: Instant | None, without: Collection[str] = ()) -> int:
         """How much less (or more) a node has, at the worst, in ``[start, end)`` than it has free now.
@@ -574,3 +601,9 @@ class Horizon:
         for at, step in gains:
             place.rises.add(at, step)
         place.change(name, span)
+
+
+def _later(plan: Slice, at: Instant) -> Slice:
+    """A slice from an instant on, for as long, if it was to begin before."""
+    by = 0 if plan.start is None else max(0, at - plan.start)
+    return replace(plan, start=(plan.start or 0) + by, until=None if plan.until is None else plan.until + by)

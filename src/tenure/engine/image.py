@@ -44,6 +44,7 @@ class _RunImage(Struct, frozen=True):
     life: Life
     meters: tuple[tuple[str, str, _Line], ...]
     counters: _Counters
+    asked: Instant | None = None
 
 
 class _PodImage(Struct, frozen=True):
@@ -109,6 +110,7 @@ class Image(Struct, frozen=True):
     beacons: dict[str, tuple[int, str]] = {}
     roots: dict[str, str] = {}
     draws: dict[str, Froze] = {}
+    void: tuple[str, ...] = ()
     resolutions: dict[str, tuple[Instant, Resolved]] = {}
     activations: dict[str, int] = {}
     settled: Instant | None = None
@@ -157,6 +159,7 @@ def dump(state: State) -> bytes:
             beacons=state.beacons,
             roots=state.roots,
             draws=state.draws,
+            void=tuple(sorted(state.void)),
             resolutions=state.resolutions,
             activations=state.activations,
             settled=state.settled,
@@ -182,10 +185,11 @@ def load(body: bytes) -> State:
     state.unready.update(image.unready)
     state.beacons, state.roots = image.beacons, image.roots
     state.draws, state.resolutions, state.activations = image.draws, image.resolutions, image.activations
+    state.void = set(image.void)
     state.promised, state.departed = image.promised, Departed(image.now, image.departed)
     _load_money(state, image)
     for one in image.runs:
-        row = RunRow(one.run, one.life)
+        row = RunRow(one.run, one.life, asked=one.asked)
         row.meters = {(funding, payer): Meter(*line) for funding, payer, line in one.meters}
         _load_counters(row.counters, one.counters)
         state.restore_run(row)
@@ -263,7 +267,7 @@ def _run_image(row: RunRow) -> _RunImage:
     serials = tuple([(*key, serial) for key, serial in sorted(counters.serials.items())])
     replaced = tuple(sorted(counters.replaced.items()))
     counted = _Counters(counters.attempt, counters.groups, counters.ranks, serials, replaced)
-    return _RunImage(row.run, row.life, meters, counted)
+    return _RunImage(row.run, row.life, meters, counted, row.asked)
 
 
 def _load_counters(counters: Counters, image: _Counters) -> None:

@@ -21,8 +21,9 @@ from tenure.api.defaults import default
 from tenure.api.errors import FieldError, path_text, show
 from tenure.api.meta import GROUP, ObjectMeta
 from tenure.api.relations import check_family, check_owner, check_update
-from tenure.api.run import Funding, Run, RunSpec, RunStatus
+from tenure.api.run import Run, RunStatus
 from tenure.engine import life, promise, spares
+from tenure.engine.demand import asks
 from tenure.engine.names import object_uid
 from tenure.engine.state import RunRow, State
 from tenure.engine.turn import Turn
@@ -164,16 +165,9 @@ def _put(turn: Turn, item: Applied, attempts: dict[str, int], *, named: bool) ->
         before = attempts.get(key, 0) if row is None else 0
         old = row.run if row else None
         if (wanted := _identified(state, run, old, now, before=before, named=named)) is not None:
-            if row is not None and _asks(row.run) != _asks(wanted):
+            if row is not None and asks(row.run) != asks(wanted):
                 promise.cancel(turn, row, Reason(code="DemandChanged"))
             turn.emit(PutRun(object=wanted, attempts=before))
-
-
-def _asks(run: Run) -> RunSpec:
-    """What a run asks for, but for what may be edited while its reservation stands: funding, and the width desired."""
-    elastic = run.spec.malleable
-    kept = None if elastic is None else msgspec.structs.replace(elastic, desired_total_gpus=None)
-    return msgspec.structs.replace(run.spec, funding=Funding(), malleable=kept)
 
 
 def _put_node(turn: Turn, node: Node, *, named: bool) -> None:

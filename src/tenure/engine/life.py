@@ -32,16 +32,21 @@ _LIVE = ("Bound", "Succeeded")
 # --- starting -----------------------------------------------------------------------------------------------------
 
 
-def start(turn: Turn, row: RunRow, bound: Bound, reason: Reason, *, backfilled: bool = False) -> None:
-    """Open the leases, then place the pods: no GPU is ever used unrecorded."""
+def start(
+    turn: Turn, row: RunRow, bound: Bound, reason: Reason, *, backfilled: bool = False, until: Instant | None = None
+) -> None:  # fmt: skip
+    """Open the leases, then place the pods: no GPU is ever used unrecorded. ``until``: it declares no end, and goes
+    first from then on."""
     for lease in bound.leases:
         turn.emit(Opened(lease=lease))
     for pod in bound.pods:
         turn.emit(Placed(pod=pod))
     move(turn, row, reason, marks={"Admitted": "True", "Blocked": "False", "Running": "False"}, phase="Starting",
-         attempt=bound.leases[0].attempt, admitted=True, started=None, deadline=None, until=bound.leases[0].until,
-         backfilled=backfilled, cut=False, width=row.active())  # fmt: skip
+         attempt=bound.leases[0].attempt, admitted=True, started=None, deadline=None,
+         until=until or bound.leases[0].until, backfilled=backfilled, bound=until, cut=False,
+         width=row.active())  # fmt: skip
     turn.note("Admitted", full_name(row), reason)
+    promise.tell_bound(turn, row)
 
 
 def pod_seen(turn: Turn, pod: PodRow, seen: Seen) -> None:

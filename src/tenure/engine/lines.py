@@ -31,7 +31,19 @@ class Shown(NamedTuple):
 class Line:
     """The future of one node: levels relative to what is free now, from each instant on."""
 
-    __slots__ = ("_lasting", "base", "claims", "cutting", "fresh", "levels", "offset", "releases", "shown", "times")
+    __slots__ = (
+        "_lasting",
+        "base",
+        "claims",
+        "cutting",
+        "fresh",
+        "held",
+        "levels",
+        "offset",
+        "releases",
+        "shown",
+        "times",
+    )
 
     def __init__(self) -> None:
         self.releases: dict[str, tuple[Instant, int]] = {}
@@ -40,6 +52,8 @@ class Line:
         """Claims for which whoever is in the way will be cut: afterwards it is not there any more."""
         self.base = 0
         """What is free now."""
+        self.held = 0
+        """What leases hold now: no more than that can be cut."""
         self.times: list[Instant] = [0]
         self.levels: list[int] = [0]
         self.offset = 0
@@ -141,6 +155,7 @@ class Line:
     def less(self, without: Collection[str], base: int) -> Line:
         """The same with so much free now, because these have ended."""
         line = Line()
+        line.held = max(0, self.held - max(0, base - self.base))
         line.releases = {key: release for key, release in self.releases.items() if key not in without}
         line.claims, line.cutting, line.base, line.fresh = self.claims, self.cutting, base, False
         return line
@@ -159,15 +174,18 @@ class Line:
             if end is not None:
                 steps[end] = steps.get(end, 0) + gpus
         self.times = sorted({*ends, *steps, *taken})
-        self.levels, level, cut = [], 0, 0
+        self.levels, level, cut, held = [], 0, 0, self.held
         for at in self.times:
             gone = min(cut, ends.get(at, 0))  # who was cut does not end a second time
             cut -= gone
+            held -= ends.get(at, 0) - gone
             level += ends.get(at, 0) - gone + steps.get(at, 0)
-            if at in taken:  # what is free first, and then what others hold
+            if at in taken:  # what is free first, and then what leases hold
                 free = min(taken[at], max(0, self.base + level))
-                level -= free
-                cut += taken[at] - free
+                more = min(taken[at] - free, max(0, held))
+                level -= taken[at] - more
+                held -= more
+                cut += more
             self.levels.append(level)
         self._lasting, self.offset = [], 0
         self.fresh = True

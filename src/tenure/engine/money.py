@@ -70,7 +70,9 @@ def _foresee(state: State, fund: Fund, now: Instant) -> None:
 def ring(turn: Turn, fund: Fund) -> None:
     """An instant of this envelope has come: look at who waits for it, and at what is to be announced."""
     turn.state.came_free({fund.flavor})
-    turn.state.news.fund(fund.flavor, fund.key, gain=True)
+    for one in turn.state.books.bound_with((fund.key,)):
+        turn.state.changes.gain_fund(one.key)
+        turn.state.changes.lose_fund(one.key)
     turn.state.agenda.rearm(fund)
 
 

@@ -1,7 +1,9 @@
 """The reservation of a waiting run: made, moved, blocked, activated, released, canceled (SPEC 7).
 
 A waiting run has at most one. What was promised first stays as it was; the plan beside it changes in place, and a start
-that moves later says why. Everything here writes one ``Reserved`` and tells people; what to plan is decided elsewhere.
+that moves later says why. A promise has a number and a date from its making on, and a bound: the planned start, and
+``promiseSlack`` of the time from its making to it. Everything here writes one ``Reserved`` and tells people; what to
+plan is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from tenure.engine.reasons import sentence
 from tenure.engine.state import RunRow
 from tenure.engine.turn import Turn
 from tenure.facts import Forecast, Reason, Reservation, Reserved, Slice
-from tenure.units import SECOND, Instant, format_duration, format_time
+from tenure.units import SECOND, Instant, Micros, format_duration, format_time
 
 NOWHERE = Slice()
 NO_FORECAST = Forecast()
@@ -28,13 +30,15 @@ def of(turn: Turn, row: RunRow) -> Reservation | None:
 
 def plan(
     turn: Turn, row: RunRow, slice_: Slice, confidence: Any, reason: Reason, *, forecast: Forecast = NO_FORECAST,
-    why: str = "",
+    why: str = "", on_cuts: bool = False,
 ) -> None:  # fmt: skip
     """Promise a start, or change the one that was promised. What is as it was is only claimed again."""
     assert slice_.start is not None
     old = of(turn, row)
-    changes = {"turn": _turn(turn, old), "state": "Pending", "reason": reason.code, "message": sentence(reason),
-               "plan": slice_, "confidence": confidence, "forecast": forecast}  # fmt: skip
+    number, dated, wait = _making(turn, old, slice_.start)
+    changes = {"turn": number, "dated": dated, "wait": wait, "by": _bound(turn, slice_.start, dated, confidence),
+               "state": "Pending", "reason": reason.code, "message": sentence(reason), "plan": slice_,
+               "confidence": confidence, "forecast": forecast, "on_cuts": on_cuts}  # fmt: skip
     if old is None:
         _put(turn, msgspec.structs.replace(_new(turn, row, slice_), **changes))
         _tell(turn, row, slice_, confidence)
@@ -62,8 +66,9 @@ def block(turn: Turn, row: RunRow, reason: Reason, *, short: int = 0) -> None:
     forecast = Forecast(short=short)
     if (old.state, old.reason, old.forecast) == ("Blocked", reason.code, forecast):
         return  # its sentence is shown with the numbers of now by whoever shows it
+    none: dict[str, Any] = {"dated": None, "wait": 0, "by": None, "on_cuts": False, "plan": NOWHERE, "confidence": ""}
     _put(turn, msgspec.structs.replace(old, state="Blocked", reason=reason.code, message=sentence(reason),
-                                            plan=NOWHERE, confidence="", forecast=forecast))  # fmt: skip
+                                       forecast=forecast, **none))  # fmt: skip
     if (old.state, old.reason) != ("Blocked", reason.code):
         turn.note("ReservationBlocked", f"Run/{row.key}", reason)
 
@@ -72,8 +77,10 @@ def activate(turn: Turn, row: RunRow, slice_: Slice, forecast: Forecast) -> Rese
     """Hold what is being freed for this run, so that nobody takes it in between."""
     old = of(turn, row)
     assert old is not None, "what is activated has a reservation"
-    active = msgspec.structs.replace(old, turn=_turn(turn, old), state="Active", reason="Activated", plan=slice_,
-                                     forecast=forecast, activated=turn.now, activation=old.activation + 1)  # fmt: skip
+    number, dated, wait = _making(turn, old, turn.now)
+    active = msgspec.structs.replace(old, turn=number, dated=dated, wait=wait, by=slice_.start, state="Active",
+                                     reason="Activated", plan=slice_, forecast=forecast, activated=turn.now,
+                                     activation=old.activation + 1)  # fmt: skip
     reason = Reason(code="Activated", data={"run": row.key, "where": where(slice_)})
     active = msgspec.structs.replace(active, message=sentence(reason))
     _put(turn, active)
@@ -83,7 +90,7 @@ def activate(turn: Turn, row: RunRow, slice_: Slice, forecast: Forecast) -> Rese
 
 def hold(turn: Turn, one: Reservation, slice_: Slice) -> Reservation:
     """An Active reservation holds this slice."""
-    held = msgspec.structs.replace(one, plan=slice_)
+    held = msgspec.structs.replace(one, plan=slice_, by=slice_.start)
     if held == one:
         turn.state.claim(one)
     else:
@@ -146,9 +153,29 @@ def where(slice_: Slice) -> str:
     return ", ".join(slice_.domains[:3]) + (f" and {len(slice_.domains) - 3} more" if len(slice_.domains) > 3 else "")
 
 
-def _turn(turn: Turn, old: Reservation | None) -> int:
-    """The number of a promise: its own if it stands, the next one if none was made yet."""
-    return turn.state.promised + 1 if old is None or old.plan.start is None else old.turn
+def _making(turn: Turn, old: Reservation | None, start: Instant) -> tuple[int, Instant, Micros]:
+    """The number of a promise, its date, and what was to be waited then: its own if it stands, else new ones."""
+    if old is None or old.plan.start is None:
+        return turn.state.promised + 1, turn.now, max(0, start - turn.now)
+    return old.turn, turn.now if old.dated is None else old.dated, old.wait
+
+
+def _bound(turn: Turn, start: Instant, dated: Instant, confidence: str) -> Instant:
+    """The bound of a start; one that is made by cuts, or waits for a window, has no slack."""
+    percent = int(turn.state.policy.promise_slack.rstrip("%")) if confidence == "projected" else 0
+    return start + max(0, start - dated) * percent // 100
+
+
+def slack_of(turn: Turn, old: Reservation | None, start: Instant) -> Micros:
+    """By how much a projected start could be later than planned."""
+    return _bound(turn, start, _making(turn, old, start)[1], "projected") - start
+
+
+def tell_bound(turn: Turn, row: RunRow) -> None:
+    """A run was let past distant promises: it goes first from then on. Said at its start, and again ahead of it."""
+    if row.life.bound is not None and row.life.phase in ("Starting", "Running"):
+        data: dict[str, int | str] = {"run": row.key, "at": _second(row.life.bound)}
+        turn.note("Bounded", f"Run/{row.key}", Reason(code="Bounded", data=data))
 
 
 def _put(turn: Turn, one: Reservation) -> None:

@@ -116,6 +116,8 @@ RULES: dict[str, Rule] = _rules(
     ("Activated", False, "The start of {run} is due: what it needs on {where} is held for it.", ""),
     ("Released", False, "It started {when}.", ""),
     ("EndsLate", True, "{run} was to end at {until} and has a moment more.", "Wait a moment."),
+    ("Bounded", True, "{run} declares no end and was let past starts that are promised from {at} on: from then on it is the first to go.",
+     "Declare an expectedDuration, or save your work before then."),
     ("DemandChanged", False, "The run asks for something else now: it is planned anew.", ""),
     # Nodes (SPEC 5).
     ("MissingLabel", False, "Node {node} has GPUs but lacks the label {label}: it takes no work.", "Label the node."),

@@ -53,7 +53,8 @@ def run(state: State, row: RunRow, *, now: Instant, words: Words | None = None, 
     """A Run with its status. ``words`` and ``risks`` are shared by who shows many: what is equal is found once."""
     life = row.life
     promised = state.reservations.get(row.key)
-    reason, message = (words or Words(state, now=now)).told(row)
+    words = words or Words(state, now=now)
+    reason, message = words.told(row)
     status = RunStatus(
         phase=run_phase(row),  # type: ignore[arg-type]  # one of the four
         conditions=tuple(
@@ -65,6 +66,7 @@ def run(state: State, row: RunRow, *, now: Instant, words: Words | None = None, 
         leases=tuple(sorted(row.leases)),
         pending_reservation=None if promised is None else promised.name,
         earliest_start=None if promised is None or promised.plan.start is None else format_time(promised.plan.start),
+        queue=words.queue(row),
         restarts=life.restarts,
         width=_width(row),
         funding=_funding(row, now),

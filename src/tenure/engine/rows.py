@@ -1,23 +1,21 @@
-"""Rows of the state: a run with what it holds, a pod that is not gone yet, and the queue of those that wait."""
+"""Rows of the state: a run with what it holds, a pod that is not gone yet, and what a reservation holds."""
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import msgspec
 
 from tenure.api.run import Run
 from tenure.engine.bind import Counters
 from tenure.engine.demand import compile_demand
+from tenure.engine.horizon import GRACE
 from tenure.engine.meters import Meter
-from tenure.engine.news import News, QueueKey, is_late
 from tenure.facts import Froze, Lease, Life, Pod, PodPhase, Reservation, Slice
-from tenure.units import FOREVER, HOUR, MINUTE, SECOND, Instant, Micros, parse_time
+from tenure.units import FOREVER, HOUR, MINUTE, Instant, Micros, parse_time
 
-GRACE: Micros = 30 * SECOND
-"""How late an end may be that was declared, before somebody gives way: real work never ends to the second."""
+HINDERED = ("NoCustodian", "DrawWaits", "EndsLate")
+"""Reasons why a start that is due is not made yet."""
 MILESTONES: tuple[Micros, ...] = (HOUR, 5 * MINUTE)
 """How long before its start a waiting run is told that it comes near."""
 
@@ -39,10 +37,12 @@ class PodRow:
 class RunRow:
     """A Run with its life, its open leases, its pods, and what it has used so far by (class, payer)."""
 
-    __slots__ = ("counters", "demand", "key", "leases", "life", "meters", "name", "namespace", "order", "pods", "run")
+    __slots__ = (
+        "asked", "counters", "demand", "key", "leases", "life", "meters", "name", "namespace", "order", "pods", "run",
+    )  # fmt: skip
 
-    def __init__(self, run: Run, life: Life) -> None:
-        created = run.metadata.creation_timestamp
+    def __init__(self, run: Run, life: Life, *, asked: Instant | None = None) -> None:
+        """``asked``: since when it asks for what it asks for, if that is not what it was created with."""
         self.run = run
         self.namespace, self.name = run.metadata.namespace, run.metadata.name
         self.key = f"{self.namespace}/{self.name}"
@@ -52,7 +52,14 @@ class RunRow:
         self.leases: dict[str, Lease] = {}
         self.pods: dict[str, PodRow] = {}
         self.meters: dict[tuple[str, str], Meter] = {}
-        self.order: QueueKey = (parse_time(created) if created else 0, self.namespace, self.name)
+        self.ask_since(asked)
+
+    def ask_since(self, asked: Instant | None) -> None:
+        """A changed demand counts from its change."""
+        created = self.run.metadata.creation_timestamp
+        since = asked if asked is not None else parse_time(created) if created else 0
+        self.asked, self.order = asked, (since, self.namespace, self.name)
+        """The age of the run in the queue."""
 
     @property
     def until(self) -> Instant | None:
@@ -65,12 +72,14 @@ class RunRow:
 
     def end_of(self, lease: Lease) -> Instant | None:
         """When one of its leases is to end, likewise: no sooner than the lease says, nor than the run does."""
-        return None if lease.until is None else max(lease.until, self.until or 0)
+        return self.life.bound if lease.until is None else max(lease.until, self.until or 0)
 
     def overstays(self, now: Instant) -> bool:
         """Whether it started past others, and said it would be gone by now. What it took to bind its pods is not its
         fault, as long as that is a moment."""
         life = self.life
+        if life.bound is not None:
+            return life.bound <= now
         if not life.backfilled or life.until is None:
             return False
         worked = life.until if life.started is None else life.started + (self.demand.duration or 0)
@@ -79,61 +88,6 @@ class RunRow:
     def active(self) -> int:
         """Width: open GPUs on which the run works; its spares stand by."""
         return sum(len(lease.gpus) for lease in self.leases.values() if lease.role != "Spare")
-
-
-class Queue:
-    """Waiting runs by flavor, oldest first, and by owner."""
-
-    def __init__(self, news: News) -> None:
-        """``news``: is told who waits."""
-        self._news = news
-        self._rows: dict[str, list[QueueKey]] = {}
-        self._owners: dict[tuple[str, str], list[QueueKey]] = {}
-
-    def add(self, row: RunRow) -> None:
-        self._news.waits(row.key, row.demand.flavor)
-        insort(self._rows.setdefault(row.demand.flavor, []), row.order)
-        insort(self._owners.setdefault((row.demand.flavor, row.demand.owner), []), row.order)
-
-    def remove(self, row: RunRow) -> None:
-        self._news.gone(row.key)
-        _discard(self._rows, row.demand.flavor, row.order)
-        _discard(self._owners, (row.demand.flavor, row.demand.owner), row.order)
-
-    def waiting(self, flavor: str, *, since: QueueKey | None = None, before: QueueKey | None = None) -> list[str]:
-        """Runs that wait for a flavor: all, those from one on, or those before one."""
-        rows = self._rows.get(flavor, [])
-        first = 0 if since is None else bisect_left(rows, since)
-        last = len(rows) if before is None else bisect_left(rows, before)
-        return [f"{namespace}/{name}" for _, namespace, name in rows[first:last]]
-
-    def waits(self, flavor: str) -> bool:
-        return flavor in self._rows
-
-    def count(self, flavor: str) -> int:
-        return len(self._rows.get(flavor, ()))
-
-    def oldest(self, flavor: str) -> Instant:
-        """When the oldest run that waits for a flavor was submitted; there is one."""
-        return self._rows[flavor][0][0]
-
-    def of_owner(self, flavor: str, owner: str) -> list[str]:
-        return [f"{namespace}/{name}" for _, namespace, name in self._owners.get((flavor, owner), ())]
-
-    def flavors(self) -> list[str]:
-        return sorted(self._rows)
-
-    def depth(self) -> int:
-        return sum(map(len, self._rows.values()))
-
-
-def _discard(table: dict[Any, list[QueueKey]], key: Any, order: QueueKey) -> None:
-    rows = table[key]
-    at = bisect_left(rows, order)
-    assert rows[at] == order
-    del rows[at]
-    if not rows:
-        del table[key]
 
 
 def spares_first(leases: Iterable[Lease]) -> list[Lease]:
@@ -161,16 +115,34 @@ def held(one: Reservation, lasts: Micros | None, *, now: Instant) -> tuple[Slice
     Who is being started waits for others to leave, and is given ``GRACE`` for it, and as long again whenever that was
     not enough: what is planned behind it is not in its way when it starts.
     """
-    plan, waits = one.plan, is_late(one)
-    if plan.start is None or not (waits or plan.start <= now):
+    plan, waits, by = one.plan, is_late(one), bound_of(one)
+    if plan.start is None or by is None:
         return plan, plan.until or FOREVER
-    start = min(plan.start, one.activated) if one.state == "Active" and one.activated is not None else plan.start
-    late, slack = max(0, now - start), GRACE
+    if not (waits or by <= now):
+        until = by + lasts if lasts else None
+        same = (by, until) == (plan.start, plan.until)
+        return plan if same else msgspec.structs.replace(plan, start=by, until=until), until or FOREVER
+    late, slack = max(0, now - by), GRACE
     while slack <= late:
         slack *= 2
     if not lasts:
-        return msgspec.structs.replace(plan, start=start, until=None), FOREVER
+        return msgspec.structs.replace(plan, start=by, until=None), FOREVER
     if waits:
-        return msgspec.structs.replace(plan, start=start, until=start + slack + lasts), start + slack
-    until = start + lasts * (late // lasts + 1)
-    return msgspec.structs.replace(plan, start=start, until=until), until
+        return msgspec.structs.replace(plan, start=by, until=by + slack + lasts), by + slack
+    until = by + lasts * (late // lasts + 1)
+    return msgspec.structs.replace(plan, start=by, until=until), until
+
+
+def bound_of(one: Reservation) -> Instant | None:
+    """When a promise is due at the latest."""
+    return one.plan.start if one.by is None else one.by
+
+
+def claims(one: Reservation) -> bool:
+    """True if a reservation protects something: a promise."""
+    return one.state in ("Pending", "Active") and one.plan.start is not None
+
+
+def is_late(one: Reservation) -> bool:
+    """True if a start is due and waits for others to leave: what is held for it lasts for longer than was planned."""
+    return one.state == "Active" or one.reason in HINDERED

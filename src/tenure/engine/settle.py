@@ -37,6 +37,9 @@ def _fired(state: State) -> None:
             if which in state.reservations:
                 state.arm(state.reservations[which])
         elif what == "retry":
-            state.news.forget(which)
+            if which in state.runs:
+                state.line_up(state.runs[which])
+        elif what == "bound":
+            pass
         else:
             agenda.wake(at, what, which)

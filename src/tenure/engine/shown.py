@@ -25,6 +25,7 @@ from tenure.api.reservation import (
 )
 from tenure.api.run import Risk
 from tenure.engine.remedies import remedies
+from tenure.engine.rows import bound_of
 from tenure.engine.state import State
 from tenure.engine.threats import all_limits, threats
 from tenure.engine.words import Words
@@ -45,13 +46,11 @@ def reservation(
     *,
     now: Instant,
     resolution: Froze | Resolved | None = None,
-    words: Words | None = None,
 ) -> Reservation:
     """A Reservation with its status. ``resolution`` is what the ledger holds about it; a draw that waits for its
-    reveals is in the state, and so are the numbers of now for the reason it gives."""
+    reveals is in the state."""
     if state is not None:
         resolution = resolution or state.draws.get(f"Reservation/{fact.key}")
-        fact = of_now(state, fact, words or Words(state, now=now))
     return Reservation(
         metadata=ObjectMeta(
             name=fact.name, namespace=fact.namespace, uid=fact.uid, labels={LABEL_RUN: fact.run},
@@ -68,6 +67,7 @@ def reservation(
             reason=fact.reason,
             message=fact.message,
             planned_start=_time(fact.plan.start),
+            promised_by=None if fact.plan.start is None else _time(bound_of(fact)),
             planned_slice=_slice(fact.plan) if fact.plan.shares or fact.plan.domain else None,
             countdown_seconds=countdown(fact, now),
             activated_at=_time(fact.activated),

@@ -12,18 +12,31 @@ from typing import Any
 
 from tenure.api.budget import Budget
 from tenure.api.core import Namespace, Node
+from tenure.api.defaults import owner_of
 from tenure.api.policy import Policy
 from tenure.engine.agenda import Agenda, Timers
-from tenure.engine.books import Books, Fund
-from tenure.engine.demand import compile_demand
+from tenure.engine.books import Books, Fund, FundKey
+from tenure.engine.demand import asks, compile_demand
 from tenure.engine.family import Family
-from tenure.engine.horizon import Horizon
+from tenure.engine.horizon import GRACE, Horizon
 from tenure.engine.meters import Meter
 from tenure.engine.names import Departed
-from tenure.engine.news import HINDERED, News, Rank, is_late
 from tenure.engine.notices import take_back
 from tenure.engine.plan import World
-from tenure.engine.rows import GRACE, MILESTONES, PodRow, Queue, RunRow, held, spares_first
+from tenure.engine.queue.age import Rank
+from tenure.engine.queue.changes import Changes
+from tenure.engine.queue.order import Queue
+from tenure.engine.rows import (
+    HINDERED,
+    MILESTONES,
+    PodRow,
+    RunRow,
+    bound_of,
+    claims,
+    held,
+    is_late,
+    spares_first,
+)
 from tenure.engine.topology import Topology, is_ready
 from tenure.facts import (
     GENESIS,
@@ -80,26 +93,34 @@ class State:
         """By run: promises that are neither Released nor Canceled."""
         self.promised = 0
         """How many starts were promised so far."""
-        self.stuck: dict[str, set[str]] = {}
-        """By flavor, waiting runs to which nothing can be promised."""
+        self.promises: dict[str, dict[str, Reservation]] = {}
+        """By flavor and run: those of the reservations that protect something."""
+        self.unpaid: dict[str, dict[str, set[str]]] = {}
+        """By flavor, and by the owner whose places count: runs that say for all of them that money is short."""
         self.late: Timers[str] = Timers()
         """Runs whose start has come and is not made yet: until when their slice is held, if not for longer."""
-        self.unplanned: set[str] = set()
-        """Runs whose promise counts on no known end, or is hindered: what ends just when it said is news to them."""
         self.beacons: dict[str, tuple[int, str]] = {}
         """Custodians' chains: the index that was revealed last, and its value. Index 0 is what was published."""
         self.roots: dict[str, str] = {}
         """What each custodian published."""
         self.draws: dict[str, Froze] = {}
         """By subject: draws that wait for their reveals."""
+        self.void: set[str] = set()
+        """Subjects whose draw can never be revealed, since a chain was begun anew: what is due is drawn anew."""
         self.resolutions: dict[str, tuple[Instant, Resolved]] = {}
         """By subject, for those without a reservation: when the resolver last ran, and what it did."""
         self.activations: dict[str, int] = {}
         """Of the same, the number that was used last: also by a draw that came to nothing."""
         self.books = Books()
         self.family = Family()
-        self.news = News()
-        self.queue = Queue(self.news)
+        self.changes = Changes()
+        self.queue = Queue()
+        self.promise_asked: dict[str, int] = {}
+        """By run: at which number of changes its promise was last found not to start yet; no fact."""
+        self.promise_moved: dict[str, int] = {}
+        """And when it was last found not to be planned earlier."""
+        self.promise_funds: dict[str, tuple[int, frozenset[FundKey]]] = {}
+        """And who might pay for it, as found at some number."""
         self.takers: dict[str, set[str]] = {}
         """By flavor, running runs that may grow, or have spares."""
         self.agenda = Agenda()
@@ -109,7 +130,7 @@ class State:
         self.policy_known = False
         """True once a policy was recorded; the defaults count from then on like any other."""
         self.topology = Topology(self.policy)
-        self.horizon = Horizon(self.topology, self.news)
+        self.horizon = Horizon(self.topology, self.changes)
 
     @property
     def world(self) -> World:
@@ -127,7 +148,10 @@ class State:
     # -- objects --
 
     def _put_namespace(self, fact: PutNamespace, at: Instant) -> None:
-        self.namespaces[fact.object.metadata.name] = fact.object
+        name = fact.object.metadata.name
+        was, self.namespaces[name] = owner_of(self.namespaces.get(name)), fact.object
+        if was != owner_of(fact.object):
+            self._owner_changed(name)
 
     def _put_budget(self, fact: PutBudget, at: Instant) -> None:
         budget = fact.object
@@ -145,8 +169,14 @@ class State:
         flavors = {before.site.flavor} if before and before.site else set()
         row = self.topology.put(fact.object)
         self.horizon.touch(row.name)
-        self.news.node_changed(row, known=(row.site, row.labels) == was)
-        self.came_free(flavors | ({row.site.flavor} if row.site else set()))
+        flavors |= {row.site.flavor} if row.site else set()
+        for flavor in flavors:
+            if (row.site, row.labels) == was:
+                self.changes.gain_node(flavor, row.name)
+                self.changes.lose_node(flavor, row.name)
+            else:
+                self.changes.gain_all(flavor)
+        self.came_free(flavors)
         if is_ready(fact.object):
             self.unready.pop(row.name, None)
         elif row.name not in self.unready:
@@ -160,7 +190,12 @@ class State:
             row = self.runs[f"{run.metadata.namespace}/{run.metadata.name}"] = RunRow(run, Life(attempt=fact.attempts))
         else:
             self._unqueue(row)
+            changed = asks(row.run) != asks(run)
             row.run, row.demand = run, compile_demand(run)
+            if changed:
+                row.ask_since(at)
+            if row.key in self.reservations:
+                self.changes.gain_all(row.demand.flavor)  # what is promised to it may not be what it may have any more
             self._look_at_width(row)
             self._may_give_way(row)
         self._enqueue(row)
@@ -176,11 +211,13 @@ class State:
             site = self.topology.rows[fact.name].site
             self.topology.remove(fact.name)
             self.horizon.touch(fact.name)
-            self.news.everything()
+            if site is not None:
+                self.changes.gain_all(site.flavor)
             self.came_free({site.flavor} if site else ())
             self.unready.pop(fact.name, None)
         elif fact.kind == "Namespace":
-            self.namespaces.pop(fact.name, None)
+            if owner_of(self.namespaces.pop(fact.name, None)):
+                self._owner_changed(fact.name)
         else:
             row = self.runs.pop(f"{fact.namespace}/{fact.name}")
             assert not row.leases, "a run is removed after its last lease is closed"
@@ -190,7 +227,7 @@ class State:
 
     def _put_policy(self, fact: PutPolicy, at: Instant) -> None:
         self.restore_policy(fact.policy, known=True)
-        self.news.everything()
+        self.changes.everything()
         self._all_changed()
         for fund in self.books.funds.values():
             self.agenda.rearm(fund)
@@ -215,7 +252,7 @@ class State:
             fund.place = None
 
     def _rebuild_horizon(self) -> None:
-        old, self.horizon = self.horizon, Horizon(self.topology, self.news)
+        old, self.horizon = self.horizon, Horizon(self.topology, self.changes)
         for name in sorted(self.topology.rows):
             self.horizon.touch(name)
         for key in sorted(self.leases):
@@ -280,12 +317,8 @@ class State:
             self._look_at_width(row)
             row.meters[lease.funding, lease.payer].close(len(lease.gpus), at=fact.end)
             self.agenda.rearm(fund)
-            if self.horizon.closed(lease, fact.end):
-                self._leaves_room(row)  # as foreseen: no plan changes, but running work may grow
-                for key in (one for one in self.unplanned if self.runs[one].demand.flavor == row.demand.flavor):
-                    self.agenda.run_changed(key)
-            else:
-                self.came_free({row.demand.flavor})
+            self.horizon.closed(lease, fact.end)
+            self.came_free({row.demand.flavor})
 
     def _placed(self, fact: Placed, at: Instant) -> None:
         row = PodRow(fact.pod, at)
@@ -313,16 +346,19 @@ class State:
         if waited:
             self._leaves_room(row)
             if not _waits(fact.life):
-                self.queue.remove(row)
-        news = fact.life.started != row.life.started
-        row.life = fact.life
-        if news:
+                self.queue.remove(row.key)
+        old, row.life = row.life, fact.life
+        if old.started != fact.life.started:
             self._may_give_way(row)
+        if (old.started, old.bound) != (fact.life.started, fact.life.bound):
             self.expect(row)
+            self._arm_bound(row)
         self._look_at_width(row)
         if _waits(fact.life):
             self._set_timers(row)
-            if not waited:
+            if waited:
+                self.line_up(row)
+            else:
                 self._enqueue(row)
         elif waited:
             self._drop_timers(row)
@@ -330,33 +366,50 @@ class State:
     def _warned(self, fact: Warned, at: Instant) -> None:
         fund = self.books.warned(fact, at=at)
         if fund is None:
-            self.news.everything()
+            self.changes.everything()
         else:
-            self.news.terms_changed(fund.key)
+            self.changes.gain_fund(fund.key)
+            self.changes.lose_fund(fund.key)
             self.agenda.rearm(fund)
 
     # -- reservations and draws --
 
     def _reserved(self, fact: Reserved, at: Instant) -> None:
-        one = fact.reservation
+        one, row = fact.reservation, self.runs[fact.reservation.run_key]
         self.promised = max(self.promised, one.turn)
-        flavor = self.runs[one.run_key].demand.flavor
-        stuck = self.stuck.setdefault(flavor, set())
-        stuck.discard(one.run_key)
-        old = self.reservations.get(one.run_key)
-        self.news.promised(flavor, self.runs[one.run_key].order, old, one)
-        open_ended = old is not None and is_late(old)
-        self._leaves_room(self.runs[one.run_key])
-        if one.state in ("Released", "Canceled"):
-            self.reservations.pop(one.run_key, None)
-            self.late.set(FOREVER, one.run_key)
-            self.unplanned.discard(one.run_key)
-            self.horizon.retract(one.run_key)
-            self.arm(one)
-            if one.state == "Canceled" or open_ended:
-                self.came_free({flavor})  # what it protected is for others, or now known to end
-        else:
+        old, flavor = self.reservations.get(one.run_key), row.demand.flavor
+        if old is not None and claims(old) and (not claims(one) or one.plan != old.plan):
+            for share in old.plan.shares:
+                self.changes.gain_node(flavor, share.node)
+            for part in old.plan.segments:
+                self.changes.gain_fund((part.budget, part.envelope))
+            if old.confidence == "conservative":
+                self._held_on(flavor, old)  # whoever counts on its cuts has to be looked at
+        if one.confidence == "conservative" and claims(one) and (old is None or one.plan != old.plan):
+            for share in one.plan.shares:  # what is cut for it is free when it is over
+                self.changes.gain_node(flavor, share.node)
+        self._leaves_room(row)
+        if one.state == "Active" and (old is None or old.plan.shares != one.plan.shares):
+            self._held_on(flavor, one)  # those who were to have this by cuts have it elsewhere
+            self.came_free({flavor})
+        if one.state not in ("Released", "Canceled"):
             self.restore_reservation(one)
+            return
+        if old is not None and old.plan.start is not None and (is_late(old) or (bound_of(old) or 0) < at):
+            self._held_on(flavor, old)  # who starts late is there for that much longer
+        self.reservations.pop(one.run_key, None)
+        self.promises.get(flavor, {}).pop(one.run_key, None)
+        self.void.discard(f"Reservation/{one.key}")
+        self.promise_asked.pop(one.run_key, None)
+        self.promise_moved.pop(one.run_key, None)
+        self.promise_funds.pop(one.run_key, None)
+        self._paid_for(row)
+        self.late.set(FOREVER, one.run_key)
+        self.horizon.retract(one.run_key)
+        self.arm(one)
+        self.line_up(row)
+        if one.state == "Canceled" or (old is not None and claims(old)):
+            self.came_free({flavor})  # what it protected is for others
 
     def _published(self, fact: Published, at: Instant) -> None:
         """A chain that is begun anew leaves draws that named the old one without a reveal: they are void."""
@@ -364,6 +417,7 @@ class State:
         void = {subject for subject, draw in self.draws.items()
                 if any(beacon.id == fact.beacon for beacon in draw.intent.beacons)}  # fmt: skip
         self.draws = {subject: draw for subject, draw in self.draws.items() if subject not in void}
+        self.void |= void
         for fund in self.books.funds.values():
             self.agenda.rearm(fund)  # what waited for a draw need not wait any more
         self._look_at_due(void)
@@ -377,6 +431,7 @@ class State:
 
     def _froze(self, fact: Froze, at: Instant) -> None:
         self.draws[fact.subject] = fact
+        self.void.discard(fact.subject)
         if fact.subject.startswith("Budget/"):
             self.activations[fact.subject] = fact.intent.activation
 
@@ -399,14 +454,51 @@ class State:
 
     def _enqueue(self, row: RunRow) -> None:
         if _waits(row.life):
-            self.queue.add(row)
+            self._queue_up(row)
             self.agenda.run_changed(row.key)
             self._set_timers(row)
 
+    def _queue_up(self, row: RunRow) -> None:
+        self.queue.add(row.key, row.order, row.demand, owner=self.place_owner(row), ran=row.life.admitted,
+                       in_line=self._is_in_line(row, self.now))  # fmt: skip
+
+    def line_up(self, row: RunRow, now: Instant = 0) -> None:
+        """Let a waiting run stand in line if it is free to start, and holds no promise."""
+        if _waits(row.life):
+            self.queue.put_in_line(row.key, in_line=self._is_in_line(row, max(now, self.now)))
+
+    def _is_in_line(self, row: RunRow, now: Instant) -> bool:
+        return row.key not in self.promises.get(row.demand.flavor, ()) and row.life.not_before <= now
+
+    def place_owner(self, row: RunRow) -> str:
+        """The owner whose places a run counts against: the one that an administrator bound to its namespace, or its own
+        where none is bound. Owners of a tenant's choice gain nothing."""
+        return owner_of(self.namespaces.get(row.namespace)) or row.demand.owner
+
+    def _owner_changed(self, namespace: str) -> None:
+        """Runs of a namespace count against somebody else's places from now on."""
+        for row in self.runs.values():
+            if row.namespace == namespace and _waits(row.life):
+                self._paid_for(row)
+                self.queue.remove(row.key)
+                self._queue_up(row)
+
     def _unqueue(self, row: RunRow) -> None:
         if _waits(row.life):
-            self.queue.remove(row)
+            self.queue.remove(row.key)
             self._leaves_room(row)
+
+    def _paid_for(self, row: RunRow) -> None:
+        """A run does not say for others any more that money is short."""
+        for runs in self.unpaid.get(row.demand.flavor, {}).values():
+            runs.discard(row.key)
+
+    def _held_on(self, flavor: str, one: Reservation) -> None:
+        """What is held for one who is late is held for longer than others were told."""
+        for share in one.plan.shares:
+            self.changes.lose_node(flavor, share.node)
+        for part in one.plan.segments:
+            self.changes.lose_fund((part.budget, part.envelope))
 
     def _look_at_width(self, row: RunRow) -> None:
         """Something happened to a run that may grow, shrink or take spares."""
@@ -424,7 +516,8 @@ class State:
 
     def expect(self, row: RunRow) -> None:
         """A declared duration is one of work: once a run works, it is known when that ends."""
-        if row.life.phase != "Running" or row.life.started is None or row.until is None or row.life.backfilled:
+        runs = row.life.phase == "Running" and row.life.started is not None
+        if row.life.bound is None and (not runs or row.until is None or row.life.backfilled):
             return
         moved = [
             self.horizon.declare(one.key, end) for one in row.leases.values() if (end := row.end_of(one)) is not None
@@ -434,8 +527,19 @@ class State:
 
     def _may_give_way(self, row: RunRow) -> None:
         """A run runs now, or asks for another width: what could be cut for others has changed."""
-        if self.stuck.get(row.demand.flavor):
+        if self.queue.lined(row.demand.flavor) and self.has_place(row.demand.flavor):
             self.came_free({row.demand.flavor})
+
+    def has_place(self, flavor: str) -> bool:
+        """True if somewhere a place is free."""
+        clusters = {location[1] for location in self.topology.locations(flavor)}
+        return len(self.promises.get(flavor, ())) < len(clusters) * self.policy.promise_depth
+
+    def _arm_bound(self, row: RunRow) -> None:
+        """Wake ahead of the bound of a run that was let past distant promises: it is told once more."""
+        bound = row.life.bound
+        at = FOREVER if bound is None else bound - parse_duration(self.policy.activation_lead)
+        self.agenda.wake(at if at > self.now else FOREVER, "bound", row.key)
 
     def came_free(self, flavors: Iterable[str]) -> None:
         """Machines or money of these flavors may have come free, for whoever waits for them or might take more."""
@@ -459,7 +563,7 @@ class State:
         self.came_free({*self.queue.flavors(), *self.takers})
 
     def _terms_changed(self, funds: list[Fund]) -> None:
-        self.news.everything()
+        self.changes.everything()
         for fund in funds:
             self.agenda.rearm(fund)
         self.came_free({fund.flavor for fund in funds})
@@ -474,20 +578,25 @@ class State:
         self.books.put(budget, at=0)
 
     def restore_reservation(self, one: Reservation) -> None:
+        row = self.runs[one.run_key]
         self.reservations[one.run_key] = one
-        if one.state == "Pending" and one.confidence != "conservative" and one.reason not in HINDERED:
-            self.unplanned.discard(one.run_key)
+        promises = self.promises.setdefault(row.demand.flavor, {})
+        if claims(one):
+            promises[one.run_key] = one
         else:
-            self.unplanned.add(one.run_key)
-        if one.state == "Blocked":
-            self.stuck.setdefault(self.runs[one.run_key].demand.flavor, set()).add(one.run_key)
+            promises.pop(one.run_key, None)
+        self._paid_for(row)
+        if one.state == "Blocked" and one.forecast.short:
+            self.unpaid.setdefault(row.demand.flavor, {}).setdefault(self.place_owner(row), set()).add(row.key)
         self.claim(one)
         self.arm(one)
+        self.line_up(row)
 
     def arm(self, one: Reservation) -> None:
-        """Wake at a planned start, and a while before it so that people hear that it comes near."""
+        """Wake at a planned start and at its bound, and a while before it so that people hear that it comes near."""
         start = one.plan.start if one.state == "Pending" and one.plan.start is not None else FOREVER
-        wakes = (at for at in (start, start + GRACE) if self.now < at < FOREVER)
+        due = FOREVER if start == FOREVER else bound_of(one) or start
+        wakes = (at for at in (start, due, due + GRACE) if self.now < at < FOREVER)
         self.agenda.wake(min(wakes, default=FOREVER), "activate", one.run_key)
         near = (start - before for before in MILESTONES if self.now < start - before < FOREVER - HOUR)
         self.agenda.wake(min(near, default=FOREVER), "countdown", one.run_key)
@@ -497,7 +606,7 @@ class State:
         plan, due = held(one, self.runs[one.run_key].demand.duration, now=self.now)
         self.late.set(FOREVER if plan.until is None else due, one.run_key)
         row = self.runs[one.run_key]
-        if one.state in ("Pending", "Active") and plan.start is not None:
+        if claims(one):
             cuts = one.state == "Active" or one.confidence == "conservative"
             self.horizon.lay(one.run_key, row.demand.flavor, plan, self.period(row), cuts=cuts)
         else:
@@ -510,16 +619,12 @@ class State:
             if claim is not None:
                 self.now = max(self.now, now)
                 self.claim(self.reservations[key])
-                self.news.held_on(claim.flavor, self.reservations[key])
+                self._held_on(claim.flavor, self.reservations[key])
 
     def rank(self, row: RunRow) -> Rank:
-        """Whose plans a run's are made behind: those of runs that were promised a start before it.
-
-        Who has no promise comes last, and of those the older first.
-        """
-        one = self.reservations.get(row.key)
-        promised = one is not None and one.state in ("Pending", "Active") and one.plan.start is not None
-        return (one.turn if one is not None and promised else FOREVER, row.order)
+        """The order of promises, by their numbers; who has none comes last, and of those the older first."""
+        one = self.promises.get(row.demand.flavor, {}).get(row.key)
+        return (FOREVER if one is None else one.turn, row.order)
 
     def period(self, row: RunRow) -> Micros:
         """The time for which a claim needs hours: its declared duration, or the look-ahead."""
@@ -540,15 +645,18 @@ class State:
     def restore_run(self, row: RunRow) -> None:
         self.runs[row.key] = row
         if _waits(row.life):
-            self.queue.add(row)
+            self._queue_up(row)
 
     def mark_all(self) -> None:
         """Let everything be looked at, as if all had just been recorded. A settled world starts nothing then."""
-        self.news.everything()
+        self.changes.everything()
         for row in self.runs.values():
             if _waits(row.life):
+                self.line_up(row)
                 self.agenda.run_changed(row.key)
                 self._set_timers(row)
+            elif row.life.bound is not None:
+                self._arm_bound(row)
             self._look_at_width(row)
         self.came_free(self.topology.flavors())
         for fund in self.books.funds.values():

@@ -161,7 +161,6 @@ def _set_aside(state: State, flavors: set[str]) -> None:
     for row in [state.runs[key] for key in agenda.runs if key in state.runs]:
         if row.demand.flavor in flavors:
             agenda.runs.discard(row.key)
-            state.news.forget(row.key)
             if row.key in state.reservations:
                 state.arm(state.reservations[row.key])
 
@@ -223,6 +222,8 @@ def _timers(turn: Turn, event: Event, waited: Container[str]) -> bool:
             row = state.runs[which]
             if what == "countdown":
                 promise.milestone(turn, row)
+            elif what == "bound":
+                promise.tell_bound(turn, row)
             elif what == "deadline" and row.life.phase == "Pending" and row.life.deadline is not None:
                 life.expire(turn, row)
             else:

@@ -200,6 +200,7 @@ class Topology:
         self.rows: dict[str, Row] = {}
         self._places: dict[str, dict[Location, dict[str, Row]]] = {}
         self._pools: dict[tuple[str, Location, Selector, PoolKind], Pool] = {}
+        self._matching: dict[tuple[str, str, Selector], frozenset[str]] = {}
 
     # -- facts --
 
@@ -214,11 +215,13 @@ class Topology:
             if before == (row.site, row.labels):
                 self._join(row, known=True)
                 return row
+        self._matching.clear()
         self._join(row)
         return row
 
     def remove(self, name: str) -> None:
         row = self.rows.pop(name, None)
+        self._matching.clear()
         if row is not None:
             self._leave(row)
             self._drop_pools(row)
@@ -283,6 +286,16 @@ class Topology:
             self._evict()
         self._pools[key] = pool
         return pool.fresh()
+
+    def matching(self, flavor: str, cluster: str, selector: Selector) -> frozenset[str]:
+        """The nodes of a cluster that have these labels."""
+        key = flavor, cluster, selector
+        if key not in self._matching:
+            places = (rows for (_, name), rows in self._places.get(flavor, {}).items() if name == cluster)
+            self._matching[key] = frozenset(
+                row.name for rows in places for row in rows.values() if matches(selector, row.labels)
+            )
+        return self._matching[key]
 
     def faults(self) -> Iterator[tuple[str, Reason]]:
         for name in sorted(self.rows):

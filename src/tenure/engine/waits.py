@@ -10,7 +10,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from tenure.engine.activation import only_earlier
+from tenure.engine.activation import own_aside
 from tenure.engine.forecast import safe_plan
 from tenure.engine.plan import Plan
 from tenure.engine.state import RunRow, State
@@ -30,8 +30,8 @@ class Rest(Struct, frozen=True, kw_only=True):
 
 
 def verdict_of(state: State, row: RunRow, *, now: Instant) -> Verdict:
-    """Why a run cannot start now, behind those that were promised a start before it; or the plan by which it can."""
-    with only_earlier(state, row):
+    """Why a run cannot start now beside what others were promised; or the plan by which it can."""
+    with own_aside(state, row):
         plan = safe_plan(state, row.demand, now=now)
     return plan.verdict if isinstance(plan, Plan) else plan
 

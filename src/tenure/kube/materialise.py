@@ -41,6 +41,7 @@ from tenure.kube.client import Client
 from tenure.kube.desk import RUN, STATUS, WAITING, Desk
 from tenure.kube.errors import ApiError
 from tenure.kube.intake import Cache, Kind, Mark
+from tenure.kube.likely import Likely
 from tenure.kube.marks import FINALIZER
 from tenure.kube.resources import BUDGETS, RUNS, Resource
 from tenure.kube.said import Said
@@ -78,12 +79,14 @@ class Materialiser:
         *,
         fleet: str,
         refused: Mapping[Mark, tuple[FieldError, ...]],
+        likely: Likely | None = None,
         hold: float = HOLD_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client, self._desk, self._caches = client, desk, caches
         self._fleet, self._refused, self._hold, self._clock = fleet, refused, hold, clock
         self._said = Said(clock)
+        self._likely = likely
         self._books = Books(client, desk, caches, fleet=fleet, said=self._said)
         self._runs: dict[str, float] = {}
         """Runs whose status is to be written, and since when."""
@@ -224,11 +227,17 @@ class Materialiser:
         for key in [key for key, due in budgets.items() if due <= ripe]:
             del self._budgets[key]
             self._write_budget(state, key, now=now)
+        if self._likely is not None:
+            self._likely.look(state, now=now)
+            for key in self._likely.take_due(state, now=now):
+                self._write_run(state, key, now=now, words=words, risks=risks)
         self._look_up_doubted(ripe, now)
         for key in sorted(self._reserved)[:most]:
-            self._write_reservation(state, self._reserved.pop(key), now=now, words=words)
+            self._write_reservation(state, self._reserved.pop(key), now=now)
         doubted = [since + self._hold for since in self._doubted.values()]
         self._next = min((due for due in (*runs.values(), *budgets.values(), *doubted) if due > ripe), default=None)
+        if self._likely is not None and (wait := self._likely.next()) is not None:
+            self._next = min(self._clock() + wait, float("inf") if self._next is None else self._next)
         if self._reserved or len(due_now) > AT_ONCE:
             self._next = self._clock()  # the rest, as soon as something else had a turn
 
@@ -277,6 +286,8 @@ class Materialiser:
             return
         self._hold_fast(state, key)
         status = shown.run_status(state, key, now=now, words=words, risks=risks(), errors=errors)
+        if self._likely is not None:
+            status = self._likely.told(state, key, status, item.get("status") or {})
         self._status(RUNS, key, status, rank=WAITING if _waits(state, key) else STATUS)
 
     def _hold_fast(self, state: State, key: str) -> None:
@@ -347,9 +358,9 @@ class Materialiser:
         found = state.reservations.get(self._holders.get(key, ""))
         return found if found is not None and found.key == key else None
 
-    def _write_reservation(self, state: State, fact: Reservation, *, now: Instant, words: Words) -> None:
+    def _write_reservation(self, state: State, fact: Reservation, *, now: Instant) -> None:
         wanted = shown.reservation_object(
-            state, fact, now=now, fleet=self._fleet, resolution=self._resolved.get(fact.key), words=words
+            state, fact, now=now, fleet=self._fleet, resolution=self._resolved.get(fact.key)
         )
         self._counted[fact.key], self._holders[fact.key] = now, fact.run_key
         if fact.state in OVER:

@@ -30,6 +30,7 @@ from tenure.kube.desk import RUN, Desk
 from tenure.kube.errors import ApiError
 from tenure.kube.informer import Informers, key_of
 from tenure.kube.intake import KINDS, Intake
+from tenure.kube.likely import Likely
 from tenure.kube.loop import IO
 from tenure.kube.materialise import HOLD_SECONDS, Materialiser
 from tenure.kube.pods import START_TIMEOUT, KubeExecutor
@@ -142,6 +143,7 @@ class Operator:
         self.turned = ticks()
         """When the loop last went round."""
         self._custodians, self._roots, self._self_made = tuple(custodians), tuple(roots), self_made
+        self._likely: Likely | None = None
         self._trouble = ""
         self._lost = False
         """The last decision was not committed: the state is built anew before the next."""
@@ -196,12 +198,16 @@ class Operator:
             changed=self.bell.ring,
         )  # fmt: skip
         self.home.executor = self.executor
+        if self._likely is not None:
+            self._likely.close()
+        self._likely = Likely(self.store.ledger, clock=self.ticks, trouble=self._complain)
         self.materialiser = Materialiser(
             self.client,
             self.desk,
             self.caches,
             fleet=self.store.fleet,
             refused=self.intake.refused,
+            likely=self._likely,
             hold=options.hold,
             clock=self.ticks,
         )
@@ -239,6 +245,8 @@ class Operator:
         if self._followed is not None and self.leading():
             self.materialiser.flush(self.home.state, now=self.now(), all_of_it=True)
             self.desk.wait(5.0)
+        if self._likely is not None:
+            self._likely.close()
         self.desk.close()
         self.informers.stop()
 

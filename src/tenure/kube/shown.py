@@ -26,7 +26,7 @@ NOTE_MAX = 1000
 """Characters of an Event's note; the API server takes 1024."""
 _RUNS_ON = frozenset(
     {"ownedGPUHours", "sharedGPUHours", "borrowedGPUHours", "gpuHours", "usedGPUHours", "committedGPUHours",
-     "countdownSeconds", "lastTransitionTime"}
+     "countdownSeconds", "lastTransitionTime", "asOf"}
 )  # fmt: skip
 
 
@@ -70,9 +70,9 @@ def lease_object(fact: Lease, *, fleet: str, end: Instant | None = None, closure
 
 
 def reservation_object(
-    state: State, fact: Reservation, *, now: Instant, fleet: str, resolution: Froze | Resolved | None, words: Words
+    state: State, fact: Reservation, *, now: Instant, fleet: str, resolution: Froze | Resolved | None
 ) -> Object:
-    out: Object = to_wire(render.reservation(state, fact, now=now, resolution=resolution, words=words))
+    out: Object = to_wire(render.reservation(state, fact, now=now, resolution=resolution))
     meta = out["metadata"]
     out["apiVersion"], out["kind"] = RESERVATIONS.api_version, RESERVATIONS.kind
     out["metadata"] = {

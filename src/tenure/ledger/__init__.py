@@ -14,7 +14,7 @@ from tenure.ledger.chain import Head, Link
 from tenure.ledger.charges import Charge
 from tenure.ledger.connect import companions
 from tenure.ledger.promises import CutRow, PlanRow, PromiseRow, ReservationRow, ResolutionRow, RunRow
-from tenure.ledger.queries import HolderKey, LeaseRow, UsageKey, Which
+from tenure.ledger.queries import CompletedRow, HolderKey, LeaseRow, UsageKey, Which
 from tenure.ledger.reader import Decision, Note, Snapshot
 from tenure.ledger.refusals import Code, LedgerRefused
 from tenure.ledger.store import CREATE_POINTS, WRITE_POINTS, Accepted, Hook, Ledger
@@ -26,6 +26,7 @@ __all__ = [
     "Accepted",
     "Charge",
     "Code",
+    "CompletedRow",
     "CutRow",
     "Decision",
     "Head",

@@ -104,6 +104,8 @@ class PromiseRow(Struct, frozen=True, kw_only=True):
     confidence: str
     promised: Instant | None
     planned: Instant | None
+    bound: Instant | None
+    """By when it was to start in the end: what was protected for it."""
     started: Instant
 
 
@@ -216,9 +218,10 @@ def beacons(db: sqlite3.Connection, *, at_seq: int) -> dict[str, str]:
 
 def promises(db: sqlite3.Connection, *, since: Instant, until: Instant) -> list[PromiseRow]:
     """Reservations that were Released in ``[since, until)``, with the first lease their run got from then on."""
-    sql = """SELECT namespace, run, name, confidence, promised, planned, started FROM (
-                 SELECT r.*, (SELECT min(l.start) FROM leases l WHERE l.namespace = r.namespace AND l.run = r.run
-                              AND l.uid = r.run_uid AND l.seq >= r.seq) AS started
+    sql = """SELECT namespace, run, name, confidence, promised, planned, coalesce(bound, planned), started FROM (
+                 SELECT r.*, json_extract(r.body, '$.by') AS bound,
+                        (SELECT min(l.start) FROM leases l WHERE l.namespace = r.namespace AND l.run = r.run
+                         AND l.uid = r.run_uid AND l.seq >= r.seq) AS started
                  FROM reservations r WHERE r.state = 'Released' AND r.ended >= ? AND r.ended < ?
              ) WHERE started IS NOT NULL ORDER BY started, namespace, run"""
     return [_named(row, PromiseRow) for row in db.execute(sql, (since, until))]

@@ -12,7 +12,7 @@ end.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Container, Iterator
+from collections.abc import Collection, Container, Iterator
 from typing import Any, Literal, TypedDict
 
 import msgspec
@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from tenure.api.lease import Role
 from tenure.facts import FundingClass, Lease
-from tenure.units import DAY, SECOND, GpuMicros, Instant, format_time
+from tenure.units import DAY, SECOND, GpuMicros, Instant, Micros, format_time
 
 UsageKey = Literal["owner", "payer", "envelope", "sponsor", "run", "node", "day"]
 HolderKey = Literal["owner", "payer", "envelope", "sponsor", "run", "node"]
@@ -59,6 +59,15 @@ class LeaseRow(Struct, frozen=True, kw_only=True):
         """What it used of ``[since, until)``."""
         end = until if self.end is None else min(self.end, until)
         return len(self.lease.gpus) * max(0, end - max(self.lease.start, since))
+
+
+class CompletedRow(Struct, frozen=True, kw_only=True):
+    """A run that came to its end by itself: how long it said that it would take, and how long it held GPUs."""
+
+    owner: str
+    declared: Micros | None
+    real: Micros
+    end: Instant
 
 
 class Which(TypedDict, total=False):
@@ -173,6 +182,51 @@ def attempts(db: sqlite3.Connection, *, namespace: str, run: str) -> int:
     sql = "SELECT max(attempt) FROM leases WHERE namespace = ? AND run = ?"
     found = db.execute(sql, (namespace, run)).fetchone()[0]
     return msgspec.convert(found, int | None) or 0
+
+
+def completed(
+    db: sqlite3.Connection, owners: Collection[str], *, before: Instant, each: int, fleet: int
+) -> list[CompletedRow]:  # fmt: skip
+    """The last completed runs of each of these owners, and, where one of them has few, the last of all; by their ends.
+
+    Of a run that was tried several times its last attempt counts. What it declared is on its leases.
+    """
+    found: dict[tuple[str, str, str, int], CompletedRow] = {}
+    scarce = not owners
+    for owner in owners:
+        mine = _completed(db, "owner = :owner AND", {"owner": owner, "before": before}, most=each)
+        scarce = scarce or len(mine) < _FEW
+        found |= mine
+    if scarce:
+        found |= _completed(db, "", {"before": before}, most=fleet)
+    return sorted(found.values(), key=lambda row: (row.end, row.owner, row.real))
+
+
+_FEW = 5
+_LOOKED_AT = 16
+"""Leases that are looked at for each run that is wanted: most runs have fewer."""
+
+
+def _completed(
+    db: sqlite3.Connection, which: str, values: dict[str, Any], *, most: int
+) -> dict[tuple[str, str, str, int], CompletedRow]:
+    """The last completed runs, found from their recent end."""
+    sql = f"""SELECT namespace, run, uid, attempt FROM leases
+              WHERE {which} end IS NOT NULL AND end <= :before AND closure = 'Completed'
+              ORDER BY end DESC LIMIT {_LOOKED_AT * most}"""
+    keys: dict[tuple[str, str, str, int], None] = {}
+    for row in db.execute(sql, values):
+        keys[row] = None
+        if len(keys) == most:
+            break
+    one = """SELECT owner, min(start), max(end), max(until) FROM leases
+             WHERE namespace = ? AND run = ? AND uid = ? AND attempt = ?"""
+    found = {}
+    for key in keys:
+        owner, start, end, until = msgspec.convert(db.execute(one, key).fetchone(), tuple[str, int, int, int | None])
+        declared = None if until is None else until - start
+        found[key] = CompletedRow(owner=owner, declared=declared, real=end - start, end=end)
+    return found
 
 
 def _by_day(db: sqlite3.Connection, which: Filter, when: Period) -> dict[str, GpuMicros]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Container, Iterator
+from collections.abc import Collection, Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Unpack
@@ -21,7 +21,7 @@ from tenure.ledger import chain, promises, queries
 from tenure.ledger.chain import Head, Link
 from tenure.ledger.charges import Charge, charges
 from tenure.ledger.promises import CutRow, PlanRow, PromiseRow, ReservationRow, ResolutionRow, RunRow
-from tenure.ledger.queries import Filter, HolderKey, LeaseRow, Period, UsageKey, Which
+from tenure.ledger.queries import CompletedRow, Filter, HolderKey, LeaseRow, Period, UsageKey, Which
 from tenure.ledger.refusals import Code, refused, translated
 from tenure.units import GpuMicros, Instant
 
@@ -159,6 +159,14 @@ class Reader:
         """The highest attempt that any lease of a run of that name ever had; 0 if there was none."""
         with self._asking() as db:
             return queries.attempts(db, namespace=namespace, run=run)
+
+    def completed(
+        self, owners: Collection[str], *, before: Instant, each: int = 64, fleet: int = 512
+    ) -> list[CompletedRow]:  # fmt: skip
+        """The last so many completed runs of each of these owners, by their ends; where one of them has fewer than
+        five, the last of the whole ``fleet`` too."""
+        with self._asking() as db:
+            return queries.completed(db, owners, before=before, each=each, fleet=fleet)
 
     def notes(self, object: str | None = None, after_seq: int = 0, limit: int | None = None) -> list[Note]:  # noqa: A002 -- the field's name
         """Notes in the order they were made, about one object (``Run/ns/name``) or all, after an entry."""

@@ -36,6 +36,7 @@ KINDS: Final[dict[str, str]] = {
     "Blocked": "a run cannot start until somebody changes something",
     "Reserved": "a waiting run was promised a start",
     "StartMoved": "the planned start of a waiting run is another, and why",
+    "Bounded": "a run that declares no end was let past promised starts: it goes first from then on",
     "Countdown": "a planned start comes near",
     "ReservationBlocked": "a waiting run has no planned start, and why",
     "Activated": "a planned start has come: the run starts, or room is made for it",

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tenure.audit.checks_limits import LATE
-from tenure.engine.news import HINDERED
 from tenure.engine.reasons import headline
+from tenure.engine.rows import HINDERED
 from tenure.engine.state import State
 from tenure.facts import Closed, Decided, Entry, Noted, Opened, PutRun, Removed, Reservation, Reserved, Resolved, Visit
 from tenure.observe.table import METRICS, OTHER

@@ -2,8 +2,9 @@
 
     error = real start - promised start        positive: late; negative: early
 
-Each start out of a reservation counts twice: against the promise as first made, and against the plan as it stood
-last. Percentiles are of the nearest rank, so that each of them is an error that really happened.
+Each start out of a reservation counts three times: against the promise as first made, against the plan as it stood
+last, and against that plan's bound: what starts after it came later than was promised. Percentiles are of the nearest
+rank, so that each of them is an error that really happened.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
+from tenure.engine.horizon import GRACE
 from tenure.ledger import PromiseRow
 from tenure.units import Micros
 
@@ -36,6 +38,9 @@ class Measured(Struct, frozen=True, kw_only=True):
     promise: dict[str, Errors]
     """By confidence; ``all`` stands for every one."""
     plan: dict[str, Errors]
+    bound: dict[str, Errors]
+    kept: int
+    """Starts by their bound, or half a minute after it: so much lateness breaks nothing."""
     worst: tuple[PromiseRow, ...]
     """Those whose first promise was furthest off."""
 
@@ -43,9 +48,13 @@ class Measured(Struct, frozen=True, kw_only=True):
 def measure(rows: Sequence[PromiseRow], *, worst: int = 5) -> Measured:
     promised = [(row.confidence, row.started - row.promised) for row in rows if row.promised is not None]
     planned = [(row.confidence, row.started - row.planned) for row in rows if row.planned is not None]
+    bounds = [(row.confidence, row.started - row.bound) for row in rows if row.bound is not None]
     off = [row for row in rows if row.promised is not None and row.promised != row.started]
     off.sort(key=lambda row: (-abs(row.started - (row.promised or 0)), row.started, row.namespace, row.run))
-    return Measured(promise=_by_confidence(promised), plan=_by_confidence(planned), worst=tuple(off[:worst]))
+    return Measured(
+        promise=_by_confidence(promised), plan=_by_confidence(planned), bound=_by_confidence(bounds),
+        kept=sum(error <= GRACE for _, error in bounds), worst=tuple(off[:worst]),
+    )  # fmt: skip
 
 
 def errors(values: Iterable[Micros]) -> Errors | None:

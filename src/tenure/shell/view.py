@@ -16,20 +16,18 @@ def snapshot(home: Home, *, now: Instant) -> dict[str, Any]:
     """The whole world, sorted by namespace and name."""
     history = sorted(home.store.lease_history(), key=lambda row: (row[0].namespace, row[0].name))
     promises = sorted(home.store.reservation_history(), key=lambda row: (row[0].namespace, row[0].name, row[0].made))
-    words = Words(home.state, now=now)
     return {
-        **objects(home.state, now=now, words=words),
+        **objects(home.state, now=now),
         "reservations": [
-            to_wire(render.reservation(home.state, one, now=now, resolution=resolution, words=words))
-            for one, resolution in promises
+            to_wire(render.reservation(home.state, one, now=now, resolution=resolution)) for one, resolution in promises
         ],
         "leases": [to_wire(render.lease(lease, end=end, closure=closure)) for lease, end, closure in history],
     }
 
 
-def objects(state: State, *, now: Instant, words: Words | None = None) -> dict[str, Any]:
+def objects(state: State, *, now: Instant) -> dict[str, Any]:
     """All but what is over: closed leases, and reservations that were Released or Canceled."""
-    words, risks = words or Words(state, now=now), Risks(state, now=now)
+    words, risks = Words(state, now=now), Risks(state, now=now)
     return {
         "now": format_time(now),
         "budgets": [to_wire(render.budget(state, state.budgets[name], now=now)) for name in sorted(state.budgets)],
@@ -38,7 +36,7 @@ def objects(state: State, *, now: Instant, words: Words | None = None) -> dict[s
             for key in _sorted(state.runs)
         ],
         "reservations": [
-            to_wire(render.reservation(state, one, now=now, words=words))
+            to_wire(render.reservation(state, one, now=now))
             for one in sorted(state.reservations.values(), key=lambda one: (one.namespace, one.name))
         ],
         "leases": [to_wire(render.lease(state.leases[key])) for key in _sorted(state.leases)],

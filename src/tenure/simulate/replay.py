@@ -25,10 +25,12 @@ from tenure.shell.custodian import SimulatedCustodian
 from tenure.shell.home import Home
 from tenure.shell.simulated import SimulatedExecutor
 from tenure.shell.store import MemoryStore
+from tenure.simulate.declare import Declare
 from tenure.simulate.replay_promises import Promises
 from tenure.simulate.replay_room import Fragmentation, Room
+from tenure.simulate.replay_thrown import Thrown
 from tenure.simulate.replay_watch import SHOWN_MAX, Audit, Cut, Watch
-from tenure.simulate.replay_world import Declare, run_of
+from tenure.simulate.replay_world import Machines, Pods, run_of
 from tenure.simulate.stats import Summary, Tally, period_for
 from tenure.simulate.trace import Job
 from tenure.units import DAY, Instant, Micros, parse_duration, parse_time
@@ -47,6 +49,7 @@ class Setting(Struct, frozen=True, kw_only=True):
     policy: Policy
     gpus: int
     declare: Declare = "true"
+    pods: Pods = "any"
 
     def all_jobs(self) -> list[tuple[Job, str]]:
         """Jobs with their flavor, by submission."""
@@ -83,6 +86,7 @@ class Replayed(Struct, frozen=True, kw_only=True, rename="camel"):
     summary: Summary
     fragmentation: Fragmentation
     cuts: tuple[Cut, ...]
+    thrown: Thrown
     promises: Promises
     unstarted: tuple[Unstarted, ...]
     refused: tuple[str, ...]
@@ -104,6 +108,7 @@ class Replay:
         self._latest = START + self._horizon + 2 * sum(job.duration for job, _ in self._coming)
         self.watch = Watch(Tally("tenure", gpus=setting.gpus, horizon=self._horizon), start=START)
         self.room = Room(period=period_for(self._horizon))
+        self._units = Machines(setting.nodes, setting.policy).units(setting.pods)
         self._lengths: dict[str, Micros] = {}
         self._refused: list[str] = []
         self._turns = 0
@@ -168,7 +173,7 @@ class Replay:
         """The runs of jobs that are submitted now, by key."""
         while self._coming and START + self._coming[0][0].submit <= now:
             job, flavor = self._coming.popleft()
-            run = run_of(job, flavor, declare=self.setting.declare)
+            run = run_of(job, flavor, declare=self.setting.declare, unit=self._units.get(flavor))
             key = f"{run.metadata.namespace}/{run.metadata.name}"
             self._lengths[key] = job.duration
             yield key, (job, run)
@@ -195,6 +200,7 @@ class Replay:
             summary=watch.tally.summary(),
             fragmentation=self.room.result(until=self._horizon),
             cuts=watch.cuts,
+            thrown=watch.vain.result(),
             promises=watch.promised.result(),
             unstarted=tuple(self._unstarted()),
             refused=tuple(self._refused),

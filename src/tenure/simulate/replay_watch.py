@@ -14,8 +14,9 @@ from typing import Any
 from msgspec import Struct
 
 from tenure.audit import Auditor
-from tenure.facts import Closed, Entry, Moved, Opened, Placed, Reserved
+from tenure.facts import Closed, Entry, Moved, Opened, Placed, Reserved, Resolved
 from tenure.simulate.replay_promises import Promised
+from tenure.simulate.replay_thrown import Vain
 from tenure.simulate.stats import Tally
 from tenure.simulate.trace import Job
 from tenure.units import Instant
@@ -55,6 +56,7 @@ class Watch:
         self.counts: Counter[str] = Counter()
         self.audit_seconds = 0.0
         self.promised = Promised()
+        self.vain = Vain()
         self._held: dict[str, int] = {}
         self._cuts: Counter[str] = Counter()
         self._cut_gpus: Counter[str] = Counter()
@@ -102,6 +104,7 @@ class Watch:
     def _opened(self, fact: Opened, at: Instant) -> None:
         self.counts["leases"] += 1
         lease = fact.lease
+        self.vain.opened(lease)
         if lease.role != "Borrowed":  # it sits on GPUs that are held already
             self._held[lease.key] = len(lease.gpus)
             self.tally.hold(len(lease.gpus), at=at - self.start)
@@ -114,6 +117,7 @@ class Watch:
             if reason in CUTS:
                 self._cuts[reason] += 1
                 self._cut_gpus[reason] += gpus
+        self.vain.closed(fact)
 
     def _placed(self, fact: Placed, at: Instant) -> None:
         self.counts["pods"] += 1
@@ -125,6 +129,10 @@ class Watch:
             self.tally.start(self.jobs.pop(key), at=at - self.start)
         elif phase in ("Completed", "Failed"):
             self.tally.end(completed=phase == "Completed", at=at - self.start)
+        self.vain.moved(fact)
+
+    def _resolved(self, fact: Resolved, at: Instant) -> None:
+        self.vain.resolved(fact)
 
     def _reserved(self, fact: Reserved, at: Instant) -> None:
         self.promised.saw(fact.reservation)
@@ -136,4 +144,5 @@ _FOLDS: dict[type, Callable[[Watch, Any, Instant], None]] = {
     Placed: Watch._placed,
     Moved: Watch._moved,
     Reserved: Watch._reserved,
+    Resolved: Watch._resolved,
 }

@@ -6,7 +6,9 @@ A trace says how many GPUs a job held, for how long and for whom; it knows nothi
   several a job gets the first of its kinds that the fleet has; if it names none, the flavor with the most GPUs.
 - **Too wide.** A job that would not fit an empty fleet is left out, for all policies alike.
 - **Money.** Unless budgets are given, each owner has one of its own that could pay for the whole fleet.
-- **What it declares.** The true duration, twice that, what its user asked for (where the trace knows), or nothing.
+- **What it declares.** One of the ways of ``declare``, the same for all policies that are compared.
+- **Pods.** Unless whole ones are asked for, a gang lies on any free GPUs, one pod on each machine that it touches. With
+  whole pods it is cut into pods of one width that never cross a machine (``reference.pod_of``), for all policies alike.
 
 >>> [node.metadata.name for node in uniform_nodes("2x2x8")]
 ['d0-n0', 'd0-n1', 'd1-n0', 'd1-n1']
@@ -16,7 +18,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from typing import Literal
+from math import gcd
+from typing import Literal, get_args
 
 from msgspec import Struct
 
@@ -27,10 +30,13 @@ from tenure.api.policy import Policy
 from tenure.api.run import Resources, Run, RunSpec, Runtime
 from tenure.engine.topology import Location, Topology
 from tenure.shell.nodes import NODE_COUNT_MAX
+from tenure.simulate.declare import Declare, declared_by
+from tenure.simulate.reference import Room, on_machines, pod_of, pooled
 from tenure.simulate.trace import Job, Names, slug
-from tenure.units import Micros, format_duration
+from tenure.units import format_duration
 
-Declare = Literal["true", "x2", "requested", "none"]
+Pods = Literal["any", "whole"]
+POD_WAYS: tuple[Pods, ...] = get_args(Pods)
 FLAVOR, REGION, CLUSTER = "gpu", "sim", "sim"
 """The labels of a uniform fleet."""
 _UNIFORM = re.compile(r"([1-9]\d{0,5})x([1-9]\d{0,5})x([1-9]\d{0,3})", re.ASCII)
@@ -49,11 +55,14 @@ class Machines:
     def __init__(self, nodes: Sequence[Node], policy: Policy) -> None:
         self.topology = Topology(policy)
         self.places: dict[str, dict[Location, int]] = {}
+        self.sizes: dict[str, list[int]] = {}
+        """GPUs of each machine, by flavor."""
         for node in nodes:
             row = self.topology.put(node)
             if row.open and row.site is not None:
                 places = self.places.setdefault(row.site.flavor, {})
                 places[row.site.location] = places.get(row.site.location, 0) + row.gpus
+                self.sizes.setdefault(row.site.flavor, []).append(row.gpus)
         self.gpus = {flavor: sum(places.values()) for flavor, places in sorted(self.places.items())}
 
     @property
@@ -64,6 +73,14 @@ class Machines:
     def domains(self) -> int:
         rows = (row for row in self.topology.rows.values() if row.site is not None)
         return len({(row.site.flavor, row.site.location, row.site.fabric) for row in rows if row.site is not None})
+
+    def units(self, pods: Pods) -> dict[str, int]:
+        """By flavor, the width into which all machines can be cut; empty if gangs lie on any GPUs."""
+        return {} if pods == "any" else {flavor: gcd(*sizes) for flavor, sizes in sorted(self.sizes.items())}
+
+    def room(self, flavor: str, pods: Pods) -> Room:
+        """What a reference sees of a flavor."""
+        return pooled(self.gpus[flavor]) if pods == "any" else on_machines(self.sizes[flavor])
 
     def flavor_of(self, job: Job) -> str | None:
         if len(self.gpus) == 1:
@@ -131,27 +148,21 @@ def ample_budgets(owners: Collection[str], machines: Machines) -> tuple[Budget, 
     )
 
 
-def run_of(job: Job, flavor: str, *, declare: Declare) -> Run:
-    """The Run that stands for a job. A job that is cut waits again: its work still has to be done."""
+def run_of(job: Job, flavor: str, *, declare: Declare, unit: int | None = None) -> Run:
+    """The Run that stands for a job, in whole pods if machines are cut into units.
+
+    A job that is cut waits again: its work still has to be done.
+    """
     declared = declared_by(job, declare)
-    expected = None if declared is None else format_duration(declared)
     return Run(
         metadata=ObjectMeta(name=job.name, namespace=slug(job.owner)),
         spec=RunSpec(
             owner=job.owner,
-            resources=Resources(gpu_type=flavor, total_gpus=job.gpus),
-            runtime=Runtime(expected_duration=expected, on_preemption="Requeue"),
+            resources=Resources(
+                gpu_type=flavor, total_gpus=job.gpus, gpus_per_pod=None if unit is None else pod_of(job.gpus, unit)
+            ),
+            runtime=Runtime(
+                expected_duration=None if declared is None else format_duration(declared), on_preemption="Requeue"
+            ),
         ),
     )
-
-
-def declared_by(job: Job, declare: Declare) -> Micros | None:
-    match declare:
-        case "true":
-            return job.duration
-        case "x2":
-            return 2 * job.duration
-        case "requested":
-            return job.requested or job.duration
-        case "none":
-            return None

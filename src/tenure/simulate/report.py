@@ -12,6 +12,7 @@ from html import escape
 from importlib.util import find_spec
 from pathlib import Path
 
+from tenure.simulate.declare import sentence
 from tenure.simulate.report_data import Study
 from tenure.simulate.report_style import STYLE
 from tenure.simulate.stats import Waits
@@ -19,6 +20,10 @@ from tenure.simulate.stats import Waits
 NAMES = {"tenure": "Tenure", "fifo": "FIFO", "easy": "EASY backfill"}
 LONG_NAMES = {"fifo": "strict first come, first served", "easy": "EASY backfill"}
 OWNERS_MAX = 25
+_PODS = {
+    "any": "A gang took any free GPUs.",
+    "whole": "A gang lay on machines in pods that never cross one.",
+}
 _RESTS = {
     "all": "all promises",
     "projected": "declared ends",
@@ -77,8 +82,8 @@ def _body(study: Study) -> Iterator[str]:
             plots.fragmentation(study), _room_sentence(study),
         )  # fmt: skip
     yield _section("Who waited?", "Mean wait by owner.", _owner_table(study))
-    if study.tenure.promises.made:
-        yield _section("Were promises kept?", *_promises(study))
+    yield _section("Were promises kept?", *_promises(study))
+    yield _section("Was work thrown away?", *_thrown(study))
     yield _section("Can these numbers be trusted?", *_trust(study))
     yield _section("How this was made", *_method(study))
 
@@ -122,11 +127,14 @@ def hours(amount: float) -> str:
 
 def _cards(study: Study) -> str:
     summary, audit = study.tenure.summary, study.tenure.audit
+    thrown, kept = study.tenure.thrown, study.tenure.promises
     wait = summary.wait_hours
     cards = [
         _card("Mean wait", _short(wait.mean), _against(study)),
         _card("Nine of ten started within", _short(wait.p90), f"half within {_short(wait.p50)}"),
         _card("GPUs in use", f"{summary.utilisation:.0%}", "while jobs were submitted"),
+        _card("Work thrown away", f"{study.thrown_share:.1%}", f"{_count(thrown.runs_drawn, 'job')} drawn by lot"),
+        _card("Promises missed", f"{kept.missed:,}", f"{kept.moved_later:,} of {kept.made:,} moved later"),
         _card("Jobs completed", f"{summary.completed:,}", f"of {summary.submitted:,} submitted"),
         _card("Rules broken", f"{audit.violations:,}", f"in {audit.entries:,} audited decisions",
               tone="good" if not audit.violations else "bad"),
@@ -230,11 +238,15 @@ def _short(amount: float) -> str:
 
 def _promises(study: Study) -> Iterator[str]:
     kept = study.tenure.promises
+    if not kept.made:
+        yield "No job was promised a start: 0 promises were made, missed, or moved to a later start."
+        return
     yield (
-        "A job that cannot start at once is promised a start, worked out from what running jobs say about their ends "
-        f"and from earlier promises. {_count(kept.made, 'promise')} {'was' if kept.made == 1 else 'were'} made: "
-        f"{_count(kept.kept, 'job')} started at that instant or earlier, {kept.missed:,} later; "
-        f"{kept.moved_later:,} were moved to a later start on the way."
+        "The first of those that cannot start at once are promised a start, worked out from what running jobs say "
+        "about their ends and from the promises that stand. "
+        f"{_count(kept.made, 'promise')} {'was' if kept.made == 1 else 'were'} made: "
+        f"{_count(kept.kept, 'job')} started at that instant or earlier, {kept.missed:,} later; {kept.moved_later:,} "
+        f"were moved to a later start on the way, {_count(kept.moves_later, 'time')} in all."
     )
     head = "<th>Rests on</th><th>Starts</th><th>Mean</th><th>Half within</th><th>90 % within</th><th>Latest</th>"
     rows = "".join(
@@ -258,6 +270,21 @@ def _late(hours: float) -> str:
     return f"{_short(abs(hours))} {'late' if hours > 0 else 'early'}"
 
 
+# --- work in vain ----------------------------------------------------------------------------------------------------
+
+
+def _thrown(study: Study) -> Iterator[str]:
+    thrown = study.tenure.thrown
+    yield (
+        f"{_count(thrown.runs_drawn, 'job')} lost a lottery ({_count(thrown.draws, 'draw')}); "
+        f"{_count(thrown.runs_cut, 'job')} in all had to end for somebody else. They save nothing on the way here, so "
+        f"they began again from zero: {thrown.gpu_hours:,.0f} GPU-hours were thrown away, {study.thrown_share:.1%} of "
+        "the work. A job that is cut twice counts twice."
+    )
+    cuts = [f"{_count(cut.leases, 'lease')} ({cut.gpus:,} GPUs) by {cut.reason}" for cut in study.tenure.cuts]
+    yield f"Leases that were cut for somebody else: {', '.join(cuts) or 'none'}."
+
+
 # --- trust ------------------------------------------------------------------------------------------------------------
 
 
@@ -272,8 +299,6 @@ def _trust(study: Study) -> Iterator[str]:
     )
     if audit.examples:
         yield "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in audit.examples) + "</ul>"
-    cuts = [f"{_count(cut.leases, 'lease')} ({cut.gpus:,} GPUs) by {cut.reason}" for cut in tenure.cuts]
-    yield f"Work that was cut for somebody else: {', '.join(cuts) or 'none'}."
     for waiting in tenure.unstarted:
         yield f"{_count(waiting.jobs, 'job')} never started ({waiting.reason}). For example {waiting.example}"
     for why, jobs in study.left_out.items():
@@ -282,22 +307,18 @@ def _trust(study: Study) -> Iterator[str]:
 
 def _method(study: Study) -> Iterator[str]:
     work, summary = study.tenure.work, study.tenure.summary
-    declared = {
-        "true": "their true duration",
-        "x2": "twice their true duration",
-        "requested": "the duration that their users asked for",
-        "none": "no duration",
-    }[study.declare]
     yield (
         f"Jobs were replayed on Tenure's real engine with a virtual clock: {summary.virtual_days:.0f} days in "
         f"{work.engine_seconds:.0f} seconds, {work.turns:,} instants, {work.facts:,} recorded facts. "
-        f"Jobs declared {declared}. The wait of a job is the time from its submission to its first start."
+        f"{_capital(sentence(study.declared))}. {_PODS[study.pods]} The wait of a job is the time from its submission "
+        "to its first start."
     )
     if study.references:
         yield (
-            "FIFO and EASY backfill are simple references on the same jobs: they know one number of GPUs and every run "
-            "time exactly, no topology and no budgets. That flatters them. FIFO starts jobs strictly in order; EASY "
-            "lets later jobs past where that cannot delay the first in the queue."
+            "FIFO and EASY backfill are simple references on the same jobs, which declared the same to them. They know "
+            f"{'one number of GPUs' if study.pods == 'any' else 'machines'}, no topology and no budgets. That flatters "
+            "them. FIFO starts jobs strictly in order; EASY lets later jobs past where, by what is declared, that "
+            "cannot delay the first in the queue."
         )
     rows = "".join(
         f"<tr><th>{escape(Path(trace.source).name)}</th><td>{trace.jobs:,}</td><td>{trace.left_out:,}</td></tr>"
@@ -305,6 +326,10 @@ def _method(study: Study) -> Iterator[str]:
     )
     head = "<th>Trace</th><th>Jobs</th><th>Rows left out</th>"
     yield f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _count(number: int, noun: str) -> str:

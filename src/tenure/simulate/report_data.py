@@ -1,22 +1,23 @@
 """A study: one trace, one fleet, the engine and what it is compared with. What ``-o json`` prints and a report shows.
 
-The references (``reference.py``) see one pool of GPUs for each flavor and exact run times; they know neither topology
-nor budgets. All policies get the same jobs.
+The references (``reference.py``) see one pool of GPUs for each flavor, or its machines where pods are whole; they know
+neither topology nor budgets. All policies get the same jobs, and hear the same declarations.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from tenure.api.meta import to_wire
-from tenure.simulate.reference import POLICIES, Stay, count
+from tenure.simulate.declare import Declarations, count_declarations
+from tenure.simulate.reference import Policy, count, play
 from tenure.simulate.replay import Progress, Replay, Replayed, Setting
-from tenure.simulate.replay_world import LeftOut, Machines
+from tenure.simulate.replay_world import LeftOut, Machines, Pods
 from tenure.simulate.stats import Summary
 from tenure.simulate.trace import Job, Trace
 from tenure.units import DAY, HOUR
@@ -29,6 +30,8 @@ class TraceInfo(Struct, frozen=True, kw_only=True, rename="camel"):
     jobs: int
     left_out: int
     """Rows that could not be used."""
+    processors: int | None = None
+    """How many the machine had on which they ran, if the file says so."""
 
 
 class FleetInfo(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -63,7 +66,8 @@ class Study(Struct, frozen=True, kw_only=True, rename="camel"):
     traces: tuple[TraceInfo, ...]
     fleet: FleetInfo
     load: Load
-    declare: str
+    declared: Declarations
+    pods: Pods
     policy: dict[str, Any]
     left_out: dict[str, int]
     """Jobs that this fleet could never run, by why."""
@@ -71,6 +75,11 @@ class Study(Struct, frozen=True, kw_only=True, rename="camel"):
     references: dict[str, Summary]
     ratios: dict[str, float]
     """Tenure's mean wait over that of each reference; absent where the reference had no wait."""
+
+    @property
+    def thrown_share(self) -> float:
+        """GPU-hours thrown away over GPU-hours asked for; above 1 if more was thrown away than there was to do."""
+        return self.tenure.thrown.gpu_hours / self.load.gpu_hours if self.load.gpu_hours else 0.0
 
     @property
     def summaries(self) -> list[Summary]:
@@ -84,18 +93,19 @@ def study(
     traces: Sequence[Trace],
     machines: Machines,
     left_out: Sequence[LeftOut],
-    compare: Sequence[str] = (),
+    compare: Sequence[Policy] = (),
     progress: Progress | None = None,
 ) -> Study:
     """Replay the jobs under every policy."""
-    references = {policy: refer(policy, setting, machines) for policy in compare}
+    references: dict[str, Summary] = {policy: refer(policy, setting, machines) for policy in compare}
     tenure = Replay(setting, progress=progress).play()
     jobs = [job for job, _ in setting.all_jobs()]
     return Study(
-        traces=tuple(TraceInfo(source=trace.source, jobs=len(trace.jobs), left_out=trace.left_out) for trace in traces),
+        traces=tuple(_info(trace) for trace in traces),
         fleet=FleetInfo(name=name, machines=len(setting.nodes), domains=machines.domains, gpus=machines.gpus),
         load=load_of(jobs, gpus=machines.total),
-        declare=setting.declare,
+        declared=count_declarations(jobs, setting.declare),
+        pods=setting.pods,
         policy=to_wire(setting.policy),
         left_out=dict(Counter(one.why for one in left_out)),
         tenure=tenure,
@@ -108,12 +118,21 @@ def study(
     )
 
 
-def refer(policy: str, setting: Setting, machines: Machines) -> Summary:
-    """What a reference policy makes of the same jobs."""
-    decide: Callable[[Sequence[Job], int], list[Stay]] = POLICIES[policy]
-    stays = [stay for flavor, jobs in setting.jobs.items() for stay in decide(jobs, machines.gpus[flavor])]
+def refer(policy: Policy, setting: Setting, machines: Machines) -> Summary:
+    """What a reference policy makes of the same jobs, declared alike."""
+    stays = [
+        stay
+        for flavor, jobs in setting.jobs.items()
+        for stay in play(policy, jobs, machines.room(flavor, setting.pods), declare=setting.declare)
+    ]
     horizon = max((stay.job.submit for stay in stays), default=0)
     return count(policy, stays, gpus=machines.total, horizon=horizon).summary()
+
+
+def _info(trace: Trace) -> TraceInfo:
+    return TraceInfo(
+        source=trace.source, jobs=len(trace.jobs), left_out=trace.left_out, processors=trace.processors
+    )  # fmt: skip
 
 
 def load_of(jobs: Sequence[Job], *, gpus: int) -> Load:

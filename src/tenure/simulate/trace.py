@@ -59,6 +59,13 @@ class Job(Struct, frozen=True, kw_only=True):
     """The kinds of GPU that it may run on, as the trace names them; none if it does not say."""
 
 
+def job(
+    name: str, submit: Micros, duration: Micros, gpus: int, owner: str = "somebody", *, requested: Micros | None = None
+) -> Job:
+    """A job in few words, for examples and tests."""
+    return Job(id=name, name=name, owner=owner, submit=submit, duration=duration, gpus=gpus, requested=requested)
+
+
 class Trace(Struct, frozen=True, kw_only=True):
     """What one file holds: jobs by the time they were submitted, and what is wrong with the other rows."""
 
@@ -68,6 +75,8 @@ class Trace(Struct, frozen=True, kw_only=True):
     """What is wrong with rows that were left out: the first hundred of them."""
     left_out: int = 0
     """How many rows were left out."""
+    processors: int | None = None
+    """How many the machine had on which these jobs ran, if the file says so."""
 
 
 class Names:
@@ -103,11 +112,8 @@ class Names:
 def read_trace(lines: Iterable[str], *, source: str, scale: Fraction = Fraction(1)) -> Trace:
     """The jobs of a CSV text. ``scale`` divides the times of submission: 3 squeezes ninety days into thirty."""
     assert scale > 0
-    reader = _Reader(escape(source), scale)
-    jobs = sorted(reader.jobs(lines), key=lambda job: job.submit)
-    if not jobs and not reader.problems:
-        reader.wrong(1, "", "no jobs in it", "write one row for each job below the header")
-    return Trace(source=source, jobs=tuple(jobs), problems=tuple(reader.problems), left_out=len(reader.bad))
+    complaints = Complaints(source)
+    return complaints.finish(_Reader(complaints, scale).jobs(lines))
 
 
 def merge(traces: Sequence[Trace]) -> tuple[Job, ...]:
@@ -124,15 +130,40 @@ def merge(traces: Sequence[Trace]) -> tuple[Job, ...]:
     return tuple(sorted(jobs, key=lambda job: job.submit))
 
 
-class _Reader:
-    """Reads one file."""
+class Complaints:
+    """What is wrong with the rows of one file: the first hundred in words, all of them counted."""
 
-    def __init__(self, source: str, scale: Fraction) -> None:
-        self.source = source
-        self.scale = scale
+    def __init__(self, source: str) -> None:
+        self.raw = source
+        self.source = escape(source)
         self.problems: list[FieldError] = []
         self.bad: set[int] = set()
         """Lines with something wrong in them."""
+
+    def add(self, line: int, column: str, problem: str, fix: str, *, value: str = "") -> None:
+        where = f"line {line}, {column}" if column else f"line {line}"
+        self.bad.add(line)
+        if len(self.problems) < ERROR_COUNT_MAX:
+            there = show(value) if value else ""
+            self.problems.append(FieldError(object=self.source, path=where, value=there, problem=problem, fix=fix))
+
+    def finish(self, jobs: Iterable[Job], *, processors: int | None = None) -> Trace:
+        """The trace that the good rows make."""
+        ordered = sorted(jobs, key=lambda job: job.submit)
+        if not ordered and not self.problems:
+            self.add(1, "", "no jobs in it", "write one row for each job below the header")
+        return Trace(
+            source=self.raw, jobs=tuple(ordered), problems=tuple(self.problems), left_out=len(self.bad),
+            processors=processors,
+        )  # fmt: skip
+
+
+class _Reader:
+    """Reads one CSV file."""
+
+    def __init__(self, complaints: Complaints, scale: Fraction) -> None:
+        self.complaints = complaints
+        self.scale = scale
         self._names, self._owners = Names(), Names()
         self._lines: dict[str, int] = {}
 
@@ -143,11 +174,11 @@ class _Reader:
         missing = [name for name in NEEDED if name not in columns]
         if missing or len(set(columns)) < len(columns):
             what = f"no column {', '.join(missing)}" if missing else "a column stands there twice"
-            self.wrong(1, "", what, f"begin with a header that has {', '.join(NEEDED)}")
+            self.complaints.add(1, "", what, f"begin with a header that has {', '.join(NEEDED)}")
             return
         for line, cells in rows:
             if len(cells) != len(columns):
-                self.wrong(line, "", f"{len(cells)} cells", f"write {len(columns)}, as in the header")
+                self.complaints.add(line, "", f"{len(cells)} cells", f"write {len(columns)}, as in the header")
             elif (job := self._job(line, dict(zip(columns, map(str.strip, cells), strict=True)))) is not None:
                 yield job
 
@@ -160,26 +191,30 @@ class _Reader:
             except StopIteration:
                 return
             except csv.Error as error:
-                self.wrong(reader.line_num or 1, "", f"not CSV: {escape(str(error))}", "quote it as CSV asks")
+                self.complaints.add(reader.line_num or 1, "", f"not CSV: {escape(str(error))}", "quote it as CSV asks")
                 continue
             if cells:
                 yield reader.line_num, cells
 
     def _job(self, line: int, row: Mapping[str, str]) -> Job | None:
         if row.get("status", "").lower() in NEVER_RAN:
-            self.wrong(line, "status", "the job never ran", "leave it out", value=row["status"])
+            self.complaints.add(line, "status", "the job never ran", "leave it out", value=row["status"])
             return None
         if row["job_id"] in ABSENT:
-            self.wrong(line, "job_id", "missing", "give every job a name of its own")
+            self.complaints.add(line, "job_id", "missing", "give every job a name of its own")
         elif (first := self._lines.setdefault(row["job_id"], line)) != line:
-            self.wrong(line, "job_id", f"the job of line {first} already", "give it another", value=row["job_id"])
+            self.complaints.add(
+                line, "job_id", f"the job of line {first} already", "give it another", value=row["job_id"]
+            )
         submit, duration = self._seconds(line, row, "submit_s"), self._seconds(line, row, "duration_s")
-        if duration == 0 and line not in self.bad:
-            self.wrong(line, "duration_s", "no run time", "leave out jobs that did not run", value=row["duration_s"])
+        if duration == 0 and line not in self.complaints.bad:
+            self.complaints.add(
+                line, "duration_s", "no run time", "leave out jobs that did not run", value=row["duration_s"]
+            )
         gpus = self._gpus(line, row["gpus"])
         asked = row.get("requested_s", "")
         requested = None if asked in ABSENT else self._seconds(line, row, "requested_s") or None
-        if line in self.bad:
+        if line in self.complaints.bad:
             return None
         return Job(
             id=row["job_id"], name=self._names.name(row["job_id"]), owner=self._owners.owner(_owner(row["owner"])),
@@ -191,23 +226,16 @@ class _Reader:
         found = _SECONDS.fullmatch(row[column])
         if found is None or int(found[1]) > SECONDS_MAX:
             fix = "write one from 0 up, such as 3600 or 0.5"
-            self.wrong(line, column, "not a number of seconds", fix, value=row[column])
+            self.complaints.add(line, column, "not a number of seconds", fix, value=row[column])
             return 0
         return int(found[1]) * SECOND + int((found[2] or "0").ljust(6, "0")[:6])
 
     def _gpus(self, line: int, text: str) -> int:
         found = _COUNT.fullmatch(text)
         if found is None or not 0 < int(found[1]) <= GPUS_MAX:
-            self.wrong(line, "gpus", "not a number of GPUs", "write a whole number from 1 up", value=text)
+            self.complaints.add(line, "gpus", "not a number of GPUs", "write a whole number from 1 up", value=text)
             return 0
         return int(found[1])
-
-    def wrong(self, line: int, column: str, problem: str, fix: str, *, value: str = "") -> None:
-        where = f"line {line}, {column}" if column else f"line {line}"
-        self.bad.add(line)
-        if len(self.problems) < ERROR_COUNT_MAX:
-            there = show(value) if value else ""
-            self.problems.append(FieldError(object=self.source, path=where, value=there, problem=problem, fix=fix))
 
 
 def _owner(raw: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tenure.api.meta import to_wire
 from tenure.api.run import Run
-from tenure.cli import events, payers
+from tenure.cli import events, payers, queued
 from tenure.cli.exits import Exit
 from tenure.cli.explaining import remedy
 from tenure.cli.lookup import find, run_argument
@@ -102,6 +102,7 @@ class _Told:
         yield "Owner", line.owner
         yield "Phase", "Stopping" if line.stopping else f"{line.phase}{', blocked' if line.blocked else ''}"
         yield "Why", why(line, self.view)
+        yield from queued.facts(line.queue, self.run.status.estimate, now)
         yield "Helps", self._remedy()
         yield "GPUs", f"{line.held} of {line.gpus} {line.flavor}" + self._shape()
         used = f"{line.restarts} of {plural(spec.runtime.max_restarts, 'restart')} used"

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from tenure.api.meta import to_wire
 from tenure.api.run import Run
-from tenure.cli import choices, gaveway
+from tenure.cli import choices, gaveway, queued
 from tenure.cli.explaining import (
     cover_parts,
     needed,
@@ -83,8 +83,9 @@ def command(
     more; every place that was tried and how it fell out. Of a run that started, is over, or was deleted, that is what
     was recorded when it started.
 
-    JSON: {"run", "outcome", "phase", "message", "at", "recorded", "verdict", "reservation", "restsOn", "alternatives",
-    "leases", "risk", "cuts"}; with --history {"run", "decisions": [...]}. Names: the reason's code.
+    JSON: {"run", "outcome", "phase", "message", "at", "recorded", "verdict", "reservation", "queue", "estimate",
+    "restsOn", "alternatives", "leases", "risk", "cuts"}; with --history {"run", "decisions": [...]}. Names: the
+    reason's code.
     """
     namespace, name = session.key(run)
     with session.fleet() as fleet:
@@ -220,12 +221,15 @@ def _could_pay(answer: _Answer) -> str:
 
 
 def _promised(answer: _Answer, now: Instant) -> Iterator[tuple[str, str]]:
-    if answer.planned is None or answer.promised is None:
+    if answer.planned is None:
         return
-    one = answer.promised
+    likely, one = answer.planned.estimate, answer.promised
+    yield from queued.facts(answer.planned.line.queue, likely if one is None else None, now)
+    if one is None:
+        return
     waits_for = answer.verdict.headline is not None and one.reason != answer.verdict.headline.code
     yield "Waits for", f"{one.message} [{one.reason}]" if waits_for else ""
-    yield from planned(one, now, answer.planned.rests)
+    yield from planned(one, now, answer.planned.rests, likely)
     yield "Odds", odds(one.forecast.odds)
 
 
@@ -277,6 +281,8 @@ def _record(session: Session, view: View, answer: _Answer) -> dict[str, Any]:
         "recorded": answer.recorded,
         "verdict": verdict_record(answer.verdict),
         "reservation": None if one is None else to_wire(render.reservation(None, one, now=view.now)),
+        "queue": to_wire(told.line.queue) if told and told.line.queue else None,
+        "estimate": to_wire(told.estimate) if told and told.estimate else None,
         "restsOn": [choices.rest_record(rest) for rest in told.rests] if told else [],
         "alternatives": [choices.record(other, now=view.now) for other in told.alternatives] if told else [],
         "leases": [to_wire(render.lease(row.lease)) for row in answer.rows if row.open],

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
 
 from tenure.cli.lookup import everywhere
 from tenure.cli.output import Cell, Format, Table, columns, listing, phase, show
+from tenure.cli.queued import standing
 from tenure.cli.session import Session, output, verb
 from tenure.cli.words import age, plural, stamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from tenure.api.run import Estimate
     from tenure.cli.port import RunLine, View
 
 PHASES = ("Pending", "Running", "Completed", "Failed")
@@ -49,8 +51,10 @@ _ORDER: dict[str, Callable[[RunLine], Any]] = {
 def command(session: Session, output: Format, wanted: tuple[str, ...], owner: str | None, sort: str) -> None:
     """List runs.
 
-    WHY says what a run waits for, and what became of one that is over. STARTS-IN is how long until the start that the
-    reservation of a waiting run plans: now if it is due, none if no start is in sight. -o wide adds attempts and times.
+    WHY says how a run waits, and what became of one that is over. Of one that waits: by when its start is promised, or
+    its place among those without a promise, how many are ahead of it and whether machines or money are short; and when
+    it is likely to start, by half and by nine tenths of the chances (UTC). STARTS-IN is how long until the start that
+    its reservation plans: now if it is due, none if no start is in sight. -o wide adds attempts and times.
 
     JSON: a List of Run objects, whole. Names: NAMESPACE/NAME.
     """
@@ -63,11 +67,12 @@ def command(session: Session, output: Format, wanted: tuple[str, ...], owner: st
             and (owner is None or _is_under(line.owner, owner))
         ]
         lines.sort(key=_ORDER[sort])
+        waits = output != "name" and any(line.phase == "Pending" for line in lines)
+        likely = view.estimates() if waits else {}
+        empty = "" if lines else _empty(session, view)
         show(
             output,
-            tables=lambda: [
-                table(lines, view, all_namespaces=session.all_namespaces, empty="" if lines else _empty(session, view))
-            ],
+            tables=lambda: [table(lines, view, likely, all_namespaces=session.all_namespaces, empty=empty)],
             data=lambda: listing(_objects(lines, view)),
             names=lambda: (line.key for line in lines),
             hint=_hint(session, lines, driven=fleet.driven, drive=fleet.drive_command)
@@ -80,8 +85,12 @@ def _is_under(owner: str, wanted: str) -> bool:
     return owner == wanted or owner.startswith(f"{wanted}:")
 
 
-def table(lines: list[RunLine], view: View, *, all_namespaces: bool, empty: str = "") -> Table:
+def table(
+    lines: list[RunLine], view: View, likely: Mapping[str, Estimate] | None = None, *, all_namespaces: bool,
+    empty: str = "",
+) -> Table:  # fmt: skip
     """Runs as a table; `watch` draws the same."""
+    likely = likely or {}
     heads = [
         "NAME",
         "PHASE",
@@ -95,7 +104,7 @@ def table(lines: list[RunLine], view: View, *, all_namespaces: bool, empty: str 
         "+STARTED",
         "WHY",
     ]
-    rows = [_row(line, view) for line in lines]
+    rows = [_row(line, view, likely.get(line.key)) for line in lines]
     if any(line.promise for line in lines):
         heads = [*heads[:5], ">STARTS-IN", "+PLANNED", *heads[5:]]
         rows = [[*row[:5], *_planned(line, view), *row[5:]] for line, row in zip(lines, rows, strict=True)]
@@ -109,12 +118,12 @@ def _shown(line: RunLine) -> str:
     return "Blocked" if line.blocked else "Stopping" if line.stopping else line.phase
 
 
-def _row(line: RunLine, view: View) -> list[Cell]:
+def _row(line: RunLine, view: View, likely: Estimate | None) -> list[Cell]:
     shown = ("Blocked", "bad") if line.blocked else phase(_shown(line))
     return [
         line.name, shown, f"{line.held}/{line.gpus}", line.owner, age(line.created, view.now), line.flavor,
         "-" if line.attempt is None else str(line.attempt), str(line.restarts), stamp(line.created),
-        stamp(line.started), why(line, view),
+        stamp(line.started), standing(line, likely, view.now) or why(line, view),
     ]  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tenure.api.meta import to_wire
-from tenure.cli import choices
+from tenure.cli import choices, queued
 from tenure.cli.exits import Exit
 from tenure.cli.explaining import cover_parts, needed, payers, placement_parts, places, remedy, verdict_record
 from tenure.cli.lookup import other_flavor
@@ -48,7 +48,8 @@ def command(session: Session, output: Format, filenames: tuple[str, ...], more: 
     \b
     kubectl runs plan -f run.yaml && kubectl runs submit -f run.yaml
 
-    JSON: {"runs": [{"run", "outcome", "plannedStart", "verdict", "leases", "reservation", "restsOn", "alternatives"}]}.
+    JSON: {"runs": [{"run", "outcome", "plannedStart", "verdict", "leases", "reservation", "queue", "estimate",
+    "restsOn", "alternatives"}]}.
     Names: the runs that would start.
     """
     objects = read_objects(session, "plan", filenames, more)
@@ -95,8 +96,9 @@ def _facts(session: Session, one: Planned, verdict: Verdict, now: Instant) -> It
         yield "Paid by", some(payers(verdict.segments))
     elif verdict.headline is not None:
         yield "Why", f"{sentence(verdict.headline)} [{verdict.headline.code}]"
+        yield from queued.facts(one.line.queue, one.estimate if one.reservation is None else None, now)
         if one.reservation is not None:
-            yield from planned(one.reservation, now, one.rests)
+            yield from planned(one.reservation, now, one.rests, one.estimate)
             yield "Odds", odds(one.reservation.forecast.odds)
         yield "Helps", remedy(session, verdict.headline, never=verdict.outcome == "never")
 
@@ -113,6 +115,8 @@ def _record(one: Planned, now: Instant) -> dict[str, Any]:
         "plannedStart": None if one.line.planned is None else format_time(one.line.planned),
         "leases": [to_wire(render.lease(lease)) for lease in one.leases],
         "reservation": None if one.reservation is None else to_wire(render.reservation(None, one.reservation, now=now)),
+        "queue": to_wire(one.line.queue) if one.line.queue else None,
+        "estimate": to_wire(one.estimate) if one.estimate else None,
         "restsOn": [choices.rest_record(rest) for rest in one.rests],
         "alternatives": [choices.record(other, now=now) for other in one.alternatives],
     }

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
 import click
 
 from tenure.cli.lookup import unknown
 from tenure.cli.output import Cell, Format, Table, columns, listing, phase, show
 from tenure.cli.port import Fleet, View
 from tenure.cli.promised import starts, where, why, wire
+from tenure.cli.queued import band, clock
 from tenure.cli.session import Session, output, verb
 from tenure.cli.words import plural, span, stamp
+from tenure.engine.rows import bound_of, claims
 from tenure.engine.shown import countdown
 from tenure.facts import Reservation
 from tenure.units import SECOND, Instant
+
+if TYPE_CHECKING:
+    from tenure.api.run import Estimate
 
 
 @verb("reservations", "Show what waiting runs are promised.", listing=True)
@@ -23,6 +31,9 @@ def command(session: Session, output: Format, run: str | None, everything: bool)
     """Show what waiting runs are promised: when each is to start, where, who is to pay, what that rests on, and what
     is in its way.
 
+    BY is the bound, by which the run starts; LIKELY when it is likely to: by half of the chances, and by nine tenths
+    (UTC). Runs without a promise are in `list`, with their place in the queue.
+
     A reservation that was kept is Released, one whose run was deleted or changed is Canceled; both stay for audit,
     and --all shows them.
 
@@ -32,13 +43,14 @@ def command(session: Session, output: Format, run: str | None, everything: bool)
     with session.fleet() as fleet:
         view = fleet.view()
         rows = fleet.find_reservations(namespace=namespace, run=name, live=not everything)
-        found = [_of_now(view, row.reservation) for row in rows]
+        found = [_of_now(view, row.reservation) if run else row.reservation for row in rows]
+        likely = view.estimates([one.run_key for one in found if claims(one)]) if output != "name" else {}
         if not found and namespace and name and not _is_known(fleet, view, namespace, name):
             raise unknown(session, view, namespace, name)
         empty = _empty(session, fleet, namespace, name, everything=everything) if not found else ""
         show(
             output,
-            tables=lambda: [_table(found, now=view.now, empty=empty)],
+            tables=lambda: [_table(found, likely, now=view.now, empty=empty)],
             data=lambda: listing(wire(fleet, one, now=view.now) for one in found),
             names=lambda: (one.key for one in found),
             hint=session.about("describe", found[0].namespace, found[0].run) if found else "",
@@ -55,22 +67,28 @@ def _of_now(view: View, one: Reservation) -> Reservation:
     return live if live is not None and live.uid == one.uid else one
 
 
-def _table(found: list[Reservation], *, now: Instant, empty: str) -> Table:
+def _table(found: list[Reservation], likely: Mapping[str, Estimate], *, now: Instant, empty: str) -> Table:
     heads = (
-        "RUN", "STATE", "START", ">COUNTDOWN", "+NAME", "+PROMISED", "+>GPUS", "+NODES", "WHERE", "PAID-BY",
-        "CONFIDENCE", "WHY",
+        "RUN", "STATE", "BY", "LIKELY", ">COUNTDOWN", "+START", "+NAME", "+PROMISED", "+>GPUS", "+NODES", "WHERE",
+        "PAID-BY", "CONFIDENCE", "WHY",
     )  # fmt: skip
-    return Table(columns(*heads), [_row(one, now) for one in found], empty)
+    return Table(columns(*heads), [_row(one, likely.get(one.run_key), now) for one in found], empty)
 
 
-def _row(one: Reservation, now: Instant) -> list[Cell]:
+def _row(one: Reservation, likely: Estimate | None, now: Instant) -> list[Cell]:
     left = countdown(one, now)
     return [
-        one.run_key, phase(one.state), starts(one), "-" if left is None else span(left * SECOND), one.name,
+        one.run_key, phase(one.state), _bound(one, now), band(likely if claims(one) else None, now),
+        "-" if left is None else span(left * SECOND), starts(one), one.name,
         stamp(one.promise.start), str(one.plan.width), ",".join(share.node for share in one.plan.shares),
         ",".join(where(one.plan)), ",".join(f"{part.budget}/{part.envelope}:{part.gpus}" for part in one.plan.segments),
         one.confidence, why(one),
     ]  # fmt: skip
+
+
+def _bound(one: Reservation, now: Instant) -> str:
+    by = None if one.plan.start is None else bound_of(one)
+    return "-" if by is None else clock(by, now)
 
 
 def _empty(session: Session, fleet: Fleet, namespace: str | None, run: str | None, *, everything: bool) -> str:
@@ -79,8 +97,10 @@ def _empty(session: Session, fleet: Fleet, namespace: str | None, run: str | Non
     if everything:
         return f"there never was a reservation{whose}"
     over = len(fleet.find_reservations(namespace=namespace, run=run))
+    if not over and namespace and run:
+        return f"no reservation{whose}: no start is promised to it; see {session.about('explain', namespace, run)}"
     if not over:
-        return f"no reservation{whose}: nothing waits for a start that could be planned"
+        return f"no reservation{whose}: nothing that waits is promised a start"
     words = (
         "reservations",
         *((f"{namespace}/{run}",) if run else ("-n", namespace) if namespace else ("-A",)),

@@ -136,7 +136,9 @@ def _screen(watched: _Watched, view: View, latest: deque[Note]) -> Any:
 
     lines = watched.lines(view)
     many = watched.session.all_namespaces
-    listed: Any = rich_table(table(lines, view, all_namespaces=many).narrowed(wide=False)) if lines else Text("no runs")
+    likely = view.estimates() if any(line.phase == "Pending" for line in lines) else {}
+    shown = table(lines, view, likely, all_namespaces=many).narrowed(wide=False)
+    listed: Any = rich_table(shown) if lines else Text("no runs")
     running = sum(line.phase == "Running" for line in lines)
     held = plural(sum(line.held for line in lines), "GPU")
     waiting = sum(line.phase == "Pending" for line in lines)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import sys
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -18,13 +20,16 @@ from tenure.cli.session import output
 from tenure.cli.terminal import Progress, hint, say
 from tenure.cli.trouble import Trouble, invalid
 from tenure.cli.words import plural
-from tenure.simulate.reference import POLICIES
+from tenure.simulate.declare import WAYS, Declare, sentence
+from tenure.simulate.reference import POLICIES, Policy
+from tenure.simulate.swf import OWNER_FIELDS, OwnerField, is_swf, read_swf
 from tenure.simulate.trace import Job, Trace, merge, read_trace
 
 if TYPE_CHECKING:
     from tenure.api.budget import Budget
     from tenure.api.core import Namespace, Node
-    from tenure.api.policy import Policy
+    from tenure.api.policy import Policy as Knobs
+    from tenure.simulate.replay_world import Pods
     from tenure.simulate.report_data import Study
     from tenure.simulate.stats import Waits
 
@@ -33,12 +38,14 @@ SAID_MAX = 10
 
 
 @click.command("simulate", short_help="Replay job traces on the engine, beside FIFO and EASY.")
-@click.option("--trace", "sources", multiple=True, required=True, metavar="CSV", help="A trace. May be repeated.")
+@click.option(
+    "--trace", "sources", multiple=True, required=True, metavar="TRACE", help="A trace, CSV or SWF. May be repeated."
+)
 @click.option("--fleet", required=True, metavar="FLEET", help="A fleet file, or DOMAINSxNODESxGPUS such as 28x8x8.")
 @click.option("--budgets", metavar="FILE", help="Budgets, YAML or JSON. Left out: each owner could pay for the fleet.")
 @click.option("--policy", metavar="FILE", help="The policy. Left out: the fleet file's, or the defaults.")
 @click.option(
-    "--scale-submit", "scales", multiple=True, metavar="[CSV:]F",
+    "--scale-submit", "scales", multiple=True, metavar="[TRACE:]F",
     help="Divide the times of submission by F, in one trace or in all. May be repeated.",
 )  # fmt: skip
 @click.option(
@@ -46,8 +53,18 @@ SAID_MAX = 10
     help="What to compare with: fifo, easy, or none.",
 )  # fmt: skip
 @click.option(
-    "--declare", type=click.Choice(["true", "x2", "requested", "none"]), default="true", show_default=True,
-    help="The duration that jobs declare: the true one, twice that, what their users asked for, or none.",
+    "--declare", type=click.Choice(WAYS), default="true", show_default=True,
+    help="The duration that jobs declare, to all that is compared: what their users asked for (raised to the run time "
+    "where that is longer, or raw), twice the true one, the true one, none, or the true one rounded up to 1 h, 2 h, "
+    "4 h, ... 60 d.",
+)  # fmt: skip
+@click.option(
+    "--pods", type=click.Choice(["any", "whole"]), default="any", show_default=True,
+    help="Where gangs lie: on any free GPUs, or in pods that never cross a machine. Holds for all that is compared.",
+)  # fmt: skip
+@click.option(
+    "--swf-owner", type=click.Choice(OWNER_FIELDS), default="user", show_default=True,
+    help="The field of an SWF file that says who owns a job.",
 )  # fmt: skip
 @click.option("--strict", is_flag=True, help="Stop at rows that cannot be used, instead of leaving them out.")
 @click.option("--report", type=click.Path(path_type=Path), metavar="HTML", help="Also write a report with plots.")
@@ -59,7 +76,9 @@ def command(
     policy: str | None,
     scales: tuple[str, ...],
     compare: str,
-    declare: Literal["true", "x2", "requested", "none"],
+    declare: Declare,
+    pods: Pods,
+    swf_owner: OwnerField,
     strict: bool,
     report: Path | None,
     output: Format,
@@ -67,20 +86,21 @@ def command(
     """Replay job traces on the engine, on virtual time, and report waits, utilisation, promises, cuts and checks.
 
     A trace is CSV with a header: job_id, submit_s, duration_s, gpus, owner, and if known gpu_type, status, requested_s.
-    Rows that cannot be used are left out and named by their line.
+    Or it is a file of the Parallel Workloads Archive (.swf, .swf.gz), whose processors are read as GPUs. Rows that
+    cannot be used are left out and named by their line.
 
-    FIFO and EASY backfill are simple references: they know only a number of GPUs and every run time exactly, no
-    topology and no budgets.
+    FIFO and EASY backfill are simple references: they hear the same durations as Tenure and know only a number of GPUs,
+    or with --pods whole the machines; no topology and no budgets.
 
     Exit code 1 if an invariant did not hold.
     """
     if report is not None:
         _check_report(report)
     names = _policies(compare)
-    traces = _traces(sources, scales, strict=strict)
+    traces = _traces(sources, scales, strict=strict, owner=swf_owner)
     nodes, knobs = _fleet(fleet, policy)
     money = None if budgets is None else _budgets(budgets)
-    found = _study(traces, nodes, knobs, money, name=fleet, compare=names, declare=declare)
+    found = _study(traces, nodes, knobs, money, name=fleet, compare=names, declare=declare, pods=pods)
     if report is not None:
         from tenure.simulate.report import write_report
 
@@ -100,18 +120,18 @@ def _hints(report: Path | None, form: Format) -> None:
 # --- what was given ---------------------------------------------------------------------------------------------------
 
 
-def _policies(text: str) -> tuple[str, ...]:
+def _policies(text: str) -> tuple[Policy, ...]:
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip() not in ("", "none")))
     unknown = [name for name in names if name not in POLICIES]
     if unknown:
         step = f"--compare takes {', '.join(POLICIES)}, or none"
         raise Trouble(f"there is no policy {unknown[0]!r} to compare with", next_step=step)
-    return names
+    return tuple(name for name in POLICIES if name in names)
 
 
-def _traces(sources: Sequence[str], scales: Sequence[str], *, strict: bool) -> list[Trace]:
+def _traces(sources: Sequence[str], scales: Sequence[str], *, strict: bool, owner: OwnerField) -> list[Trace]:
     scale_of = _scales(sources, scales)
-    traces = [_read(source, scale_of[source]) for source in sources]
+    traces = [_read(source, scale_of[source], owner) for source in sources]
     bad = [problem for trace in traces for problem in trace.problems]
     empty = [problem for trace in traces if not trace.jobs for problem in trace.problems]
     if empty or (strict and bad):
@@ -120,12 +140,23 @@ def _traces(sources: Sequence[str], scales: Sequence[str], *, strict: bool) -> l
     return traces
 
 
-def _read(source: str, scale: Fraction) -> Trace:
+def _read(source: str, scale: Fraction, owner: OwnerField) -> Trace:
     if source == STDIN:
         lines = (line.decode("utf-8-sig", errors="replace") for line in sys.stdin.buffer)
         return read_trace(lines, source="standard input", scale=scale)
-    with Path(source).open(encoding="utf-8-sig", errors="replace", newline="") as file:
-        return read_trace(file, source=source, scale=scale)
+    with _open(source) as file:
+        if not is_swf(source):
+            return read_trace(file, source=source, scale=scale)
+        try:
+            return read_swf(file, source=source, scale=scale, owner=owner)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise Trouble(f"{source} is not a whole gzip file: {error}", next_step="fetch it again") from error
+
+
+def _open(source: str) -> TextIO:
+    if is_swf(source) and source.lower().endswith(".gz"):
+        return gzip.open(source, "rt", encoding="utf-8-sig", errors="replace")
+    return Path(source).open(encoding="utf-8-sig", errors="replace", newline="")
 
 
 def _say_left_out(traces: Sequence[Trace]) -> None:
@@ -158,7 +189,7 @@ def _factor(text: str, factor: str) -> Fraction:
     return value
 
 
-def _fleet(text: str, policy: str | None) -> tuple[tuple[Node, ...], Policy]:
+def _fleet(text: str, policy: str | None) -> tuple[tuple[Node, ...], Knobs]:
     from tenure.api.decode import read_policy
     from tenure.api.policy import Policy
     from tenure.embedded.fleetfile import read_fleet
@@ -204,12 +235,13 @@ def _check_report(path: Path) -> None:
 def _study(
     traces: Sequence[Trace],
     nodes: tuple[Node, ...],
-    policy: Policy,
+    policy: Knobs,
     money: tuple[Budget | Namespace, ...] | None,
     *,
     name: str,
-    compare: tuple[str, ...],
-    declare: Literal["true", "x2", "requested", "none"],
+    compare: tuple[Policy, ...],
+    declare: Declare,
+    pods: Pods,
 ) -> Study:
     from tenure.simulate.replay import Setting
     from tenure.simulate.replay_world import Machines, ample_budgets
@@ -226,7 +258,7 @@ def _study(
         say(f"left out: {len(left_out) - SAID_MAX} more jobs that this fleet could never run")
     objects = ample_budgets(_owners(jobs.values()), machines) if money is None else money
     setting = Setting(
-        jobs=jobs, nodes=nodes, objects=objects, policy=policy, gpus=machines.total, declare=declare
+        jobs=jobs, nodes=nodes, objects=objects, policy=policy, gpus=machines.total, declare=declare, pods=pods
     )  # fmt: skip
     with Progress(f"replaying on {name}") as progress:
         return study(
@@ -251,6 +283,10 @@ def _parts(found: Study, *, wide: bool) -> Iterator[Table | str]:
         f"{plural(fleet.machines, 'machine')}, {plural(fleet.domains, 'domain')}, {fleet.total:,} GPUs; "
         f"offered load {load.offered:.0%}"
     )
+    yield sentence(found.declared)
+    for trace in found.traces:
+        if trace.processors is not None:
+            yield f"{Path(trace.source).name}: its jobs ran on {trace.processors:,} processors"
     yield section("Waits (hours)")
     yield _waits(found)
     yield from (f"tenure's mean wait is {ratio:.2f} x that of {name}" for name, ratio in found.ratios.items())
@@ -263,6 +299,8 @@ def _parts(found: Study, *, wide: bool) -> Iterator[Table | str]:
         yield _fits(found)
     yield section("Promised starts")
     yield from _promises(found)
+    yield section("Work thrown away")
+    yield from _thrown(found)
     yield section("Checks")
     yield from _checks(found)
 
@@ -302,7 +340,7 @@ def _promises(found: Study) -> Iterator[Table | str]:
     kept = found.tenure.promises
     yield (
         f"{plural(kept.made, 'reservation')}: {kept.kept:,} started as promised or earlier, {kept.missed:,} later; "
-        f"{kept.moved_later:,} were moved later, {kept.canceled:,} canceled"
+        f"{kept.moved_later:,} were moved later ({plural(kept.moves_later, 'move')}), {kept.canceled:,} canceled"
     )
     rows: list[list[Cell]] = [
         [name, str(one.starts), *(f"{hours:.2f}" for hours in (one.mean, one.mean_absolute, one.p50, one.p90, one.max))]
@@ -313,10 +351,19 @@ def _promises(found: Study) -> Iterator[Table | str]:
         yield Table(columns("CONFIDENCE", ">STARTS", ">MEAN", ">MEAN-ABS", ">P50", ">P90", ">MAX"), rows)
 
 
+def _thrown(found: Study) -> Iterator[str]:
+    thrown = found.tenure.thrown
+    yield (
+        f"{plural(thrown.runs_drawn, 'run')} drawn in {plural(thrown.draws, 'lottery', 'lotteries')}, "
+        f"{plural(thrown.runs_cut, 'run')} cut in all; {thrown.gpu_hours:,.0f} GPU-hours thrown away, "
+        f"{found.thrown_share:.1%} of the work"
+    )
+    for cut in found.tenure.cuts:
+        yield f"cut: {plural(cut.leases, 'lease')}, {plural(cut.gpus, 'GPU')}, {cut.reason}"
+
+
 def _checks(found: Study) -> Iterator[str]:
     tenure = found.tenure
-    for cut in tenure.cuts:
-        yield f"cut: {plural(cut.leases, 'lease')}, {plural(cut.gpus, 'GPU')}, {cut.reason}"
     for waiting in tenure.unstarted:
         yield f"never started: {plural(waiting.jobs, 'job')}, {waiting.reason}; {waiting.example}"
     yield from (f"refused: {text}" for text in tenure.refused)

@@ -1,0 +1,75 @@
+"""What a promise takes, from when, and for how long (SPEC 7): a Reservation as I8 reads it.
+
+    due(now) = max(by, now)        who is late holds its slice for as much longer
+    on at t  = due < t < due + lasts
+
+>>> one = Promise(run="ns/a", start=90, by=100, lasts=50, nodes={"n": 8}, money={}, names=frozenset(), fact=1)
+>>> one.due(0), one.due(130)
+(100, 130)
+>>> [one.is_on(at, now=0) for at in (100, 101, 150)], one.is_on(170, now=130)
+([False, True, False], True)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from tenure.audit.accounts import EnvelopeKey
+from tenure.facts import Reservation
+from tenure.units import FOREVER, Instant, Micros
+
+CLAIMING = ("Pending", "Active")
+
+
+class Promise(NamedTuple):
+    """What one waiting run was promised."""
+
+    run: str
+    start: Instant
+    by: Instant
+    lasts: Micros
+    """FOREVER, where its run declares no end."""
+    nodes: dict[str, int]
+    money: dict[tuple[EnvelopeKey, bool], int]
+    """GPUs by envelope, and whether they are lent."""
+    names: frozenset[str]
+    """Runs that may be cut for it."""
+    fact: int
+    """The number of the fact by which it was made: who leaves the queue after it is not cut for it."""
+
+    def due(self, now: Instant) -> Instant:
+        return max(self.by, now)
+
+    def is_on(self, at: Instant, *, now: Instant) -> bool:
+        return self.due(now) < at < self.due(now) + self.lasts
+
+
+def bound_of(one: Reservation) -> Instant:
+    """The instant from which on a promise protects what it takes. Old records name no bound: it is the start."""
+    return (one.plan.start or 0) if one.by is None else one.by
+
+
+def claims(one: Reservation) -> bool:
+    return one.state in CLAIMING and one.plan.start is not None
+
+
+def promise_of(one: Reservation, *, fact: int) -> Promise:
+    """What a Reservation claims that is Pending or Active and has a start."""
+    plan, forecast = one.plan, one.forecast
+    nodes, money = Counter[str](), Counter[tuple[EnvelopeKey, bool]]()
+    for share in plan.shares:
+        nodes[share.node] += share.gpus
+    for segment in plan.segments:
+        money[(segment.budget, segment.envelope), segment.funding == "borrowed"] += segment.gpus
+    cut = {*forecast.odds, *(remedy.run for remedy in forecast.remedies)}
+    return Promise(
+        run=one.run_key,
+        start=plan.start or 0,
+        by=bound_of(one),
+        lasts=FOREVER if plan.until is None else plan.until - (plan.start or 0),
+        nodes=dict(nodes),
+        money=dict(money),
+        names=frozenset(cut if one.confidence == "conservative" or one.state == "Active" else ()),
+        fact=fact,
+    )

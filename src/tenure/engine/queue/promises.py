@@ -1,0 +1,548 @@
+"""Promised starts: whose is due, which one is kept as early as possible, who gets a free place, and repair (SPEC 7).
+
+A promise is broken by the world, never by another promise: whoever is planned, here or anywhere, is planned around all
+that stand. Only the first of each line is moved earlier; the others stand until they are first, or can start now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+
+import msgspec
+
+from tenure.engine import activation, promise, shortage
+from tenure.engine.activation import follows, may_cut
+from tenure.engine.cover import Purse, walk
+from tenure.engine.demand import Demand
+from tenure.engine.forecast import Search, Start, plan_now, slice_of, why_not_now, world_at
+from tenure.engine.future import Ahead
+from tenure.engine.horizon import GRACE
+from tenure.engine.plan import Plan, find_plan
+from tenure.engine.queue.backfill import Holes
+from tenure.engine.queue.changes import NEVER
+from tenure.engine.queue.starting import start_run
+from tenure.engine.reasons import is_money
+from tenure.engine.rows import RunRow, bound_of, is_drawn_for, is_held, is_late
+from tenure.engine.state import State
+from tenure.engine.topology import matches
+from tenure.engine.turn import Turn
+from tenure.facts import Reason, Reservation, Slice, Verdict
+from tenure.units import FOREVER, Instant, Micros, parse_duration
+
+LineKey = tuple[str, frozenset[str], str]
+"""(cluster, the nodes that a selector matches there, the owner if it waits for money)"""
+
+
+class Promises:
+    """The promises of one flavor, in one pass."""
+
+    def __init__(self, turn: Turn, flavor: str) -> None:
+        self.turn, self.state, self.flavor, self.now = turn, turn.state, flavor, turn.now
+        self._paid: dict[tuple[Demand, int], bool] = {}
+        """Whether the money of a demand is there, at some number of changes."""
+
+    def standing(self) -> list[tuple[RunRow, Reservation]]:
+        """The promises by number."""
+        found = self.state.promises.get(self.flavor, {})
+        return sorted(((self.state.runs[key], one) for key, one in found.items()), key=lambda pair: pair[1].turn)
+
+    # -- starts --
+
+    def start_all(self, holes: Holes, free: int) -> bool:
+        """Start those that can start now, by number; True if any did."""
+        started = False
+        for row, _ in self.standing():
+            if row.key not in self.state.reservations:
+                continue
+            started = self.start(row, self.state.reservations[row.key], holes, free) or started
+        return started
+
+    def start_due(self) -> bool:
+        """The same for those whose bound has come, before anybody behind them is looked at."""
+        started = False
+        for row, one in self.standing():
+            if is_due(one, self.now) and row.key in self.state.reservations:
+                started = self.start(row, self.state.reservations[row.key]) or started
+        return started
+
+    def start(self, row: RunRow, one: Reservation, holes: Holes | None = None, free: int | None = None) -> bool:
+        """Start a run whose promise can be kept now. True if it started, or what is promised to it has changed."""
+        state, now = self.state, self.now
+        if row.life.not_before > now or not _waits(row):
+            return False
+        due = is_due(one, now)
+        if not due and holes is not None and free is not None and not self._may_gain(row, holes, free):
+            return False
+        claim = state.horizon.retract(row.key)
+        plan, aside = self.in_slice(row, one) if due else (None, ())
+        if plan is None and not waits_a_moment(one, now):
+            plan = plan_now(state, row.demand, now=now)
+        if plan is not None:
+            start_run(self.turn, row, plan, aside=aside)
+            return True
+        changed = due and not waits_a_moment(one, now) and self._is_late(row, one)
+        if row.key in state.reservations and row.key not in state.horizon.claims:
+            if not changed and claim is not None:
+                state.horizon.lay(row.key, claim.flavor, claim.plan, claim.period, cuts=claim.cuts)
+            else:
+                state.claim(state.reservations[row.key])
+        state.promise_asked[row.key] = state.changes.count
+        return changed
+
+    def _may_gain(self, row: RunRow, holes: Holes, free: int) -> bool:
+        """True if something was gained since a promise was last looked at that could let it start now."""
+        since = self.state.promise_asked.get(row.key, -1)
+        demand = row.demand
+        if not demand.fill and demand.shape(demand.widths[-1]).gpus > free:
+            return False
+        if self.state.changes.all_gained(self.flavor, since):
+            return True
+        funds = self._funds(row)
+        if any(self.state.changes.fund_number(fund) > since for fund in funds):
+            return True
+        lasts = FOREVER if demand.duration is None else demand.duration
+        return self._own_hole(row, holes, since, lasts)
+
+    def _own_hole(self, row: RunRow, holes: Holes, since: int, lasts: Micros) -> bool:
+        """True if a node that gained something could hold a pod of a run, beside what others were promised."""
+        own = {share.node for share in self.state.reservations[row.key].plan.shares}
+        nodes = list(self.state.changes.nodes_gained(self.flavor, since))
+        if len(nodes) > 64 or any(node in own for node in nodes):
+            return bool(nodes)
+        pod = row.demand.shape(row.demand.widths[-1]).pod
+        return any(holes.of_node(node, pod) >= lasts for node in nodes)
+
+    def _funds(self, row: RunRow) -> frozenset[tuple[str, str]]:
+        """Envelopes that might pay for a run some day."""
+        state = self.state
+        number, funds = state.promise_funds.get(row.key, (NEVER, frozenset[tuple[str, str]]()))
+        if state.changes.all_gained(self.flavor, number):
+            funds = Search(state, row.demand, now=self.now).funds()
+            state.promise_funds[row.key] = state.changes.count, funds
+        return funds
+
+    def in_slice(self, row: RunRow, one: Reservation) -> tuple[Plan | None, Collection[str]]:
+        """A plan on the very nodes that a run was promised, and whose promises follow there and move with it: those
+        were planned behind it, and it is a moment late."""
+        plan = self._on_nodes(row, one)
+        if plan is not None:
+            return plan, ()
+        state = self.state
+        later = [key for key, claim in state.horizon.claims.items()
+                 if key != row.key and not is_held(state.reservations[key], state.draws)
+                 and follows(claim.plan, one.plan)]  # fmt: skip
+        end = FOREVER if row.demand.duration is None else self.now + row.demand.duration
+        with state.horizon.put_off(later, end) as any_claim:
+            plan = self._on_nodes(row, one) if any_claim else None
+        if plan is None or slice_of(plan, at=self.now, duration=None).shares != one.plan.shares:
+            return None, ()
+        return plan, later
+
+    def _on_nodes(self, row: RunRow, one: Reservation) -> Plan | None:
+        nodes, now = {share.node for share in one.plan.shares}, self.now
+        world = world_at(self.state, now=now, at=now, length=row.demand.duration, nodes=nodes)
+        plan = find_plan(world, row.demand, now=now)
+        return plan if plan is not None and plan.shape.active >= one.plan.width else None
+
+    # -- a start that is due --
+
+    def _is_late(self, row: RunRow, one: Reservation) -> bool:
+        """A start is due and cannot be made: wait a moment, let others give way, or plan it anew."""
+        turn, state = self.turn, self.state
+        if one.state == "Active" and activation.is_awaited(turn, one):
+            return False
+        before = state.reservations.get(row.key)
+        pending, fundable = one.state == "Pending", self.fundable(row)
+        if (
+            (pending and activation.awaits_ends(turn, row, one))
+            or (fundable and (pending or f"Reservation/{one.key}" in state.void) and activation.resolve(turn, row, one))
+            or (pending and activation.awaits_ends(turn, row, one, leaving=True))
+            or (pending and activation.awaits_draw(turn, row, one))
+        ):
+            return state.reservations.get(row.key) != before
+        self.plan_anew(row, one)
+        return state.reservations.get(row.key) != before
+
+    def fundable(self, row: RunRow) -> bool:
+        """True if the money suffices now, once those have gone who are overdue."""
+        horizon = self.state.horizon
+        with horizon.set_aside((row.key,)), horizon.without(tuple(horizon.overdue)):
+            return Search(self.state, row.demand, now=self.now).fundable(self.now) == self.now
+
+    # -- repair --
+
+    def repair(self) -> bool:
+        """Look at the promises on what was taken, by number: who still fits stands, the others are planned anew around
+        all that stand by then; True if any was."""
+        state, facts = self.state, len(self.turn.facts)
+        if not state.promises.get(self.flavor):
+            return False
+        own = {key for key, fund in state.books.funds.items() if fund.flavor == self.flavor}
+        nodes, funds, doubted = state.changes.take_losses(self.flavor, own)
+        if not nodes and not funds and not doubted:
+            return False
+        standing = self.standing()
+        broken = [
+            (row, one)
+            for row, one in standing
+            if (doubted or _rests_on(one, nodes, funds)) and not is_due(one, self.now)
+        ]
+        if not broken:
+            return False
+        broken = list(self._broken(standing, {row.key for row, _ in broken}))
+        for row, _ in broken:
+            state.horizon.retract(row.key)
+        for row, one in broken:
+            if not self._cut_for_itself(row, one):
+                self.plan_anew(row, one)
+        return len(self.turn.facts) > facts
+
+    def _broken(
+        self, standing: list[tuple[RunRow, Reservation]], doubtful: set[str]
+    ) -> Iterator[tuple[RunRow, Reservation]]:  # fmt: skip
+        """Those of the doubtful that do not fit any more beside leases and the promises before them that stand."""
+        state = self.state
+        last = max(index for index, (row, _) in enumerate(standing) if row.key in doubtful)
+        later = [row.key for row, _ in standing[last + 1 :]]
+        broken: list[tuple[RunRow, Reservation]] = []
+        with state.horizon.set_aside(later):
+            claims = {row.key: state.horizon.retract(row.key) for row, _ in standing[: last + 1]}
+            for row, one in standing[: last + 1]:
+                if row.key in doubtful and not self._still_fits(row, one):
+                    broken.append((row, one))
+                elif (claim := claims[row.key]) is not None:
+                    plan = self._as_late_as_it_is(row, one, claim.plan)
+                    state.horizon.lay(row.key, claim.flavor, plan, claim.period, cuts=claim.cuts)
+        for row, one in standing[: last + 1]:  # those that are broken as well, until they are planned anew
+            if claims[row.key] is not None:
+                state.claim(one)
+        return iter(broken)
+
+    def _as_late_as_it_is(self, row: RunRow, one: Reservation, plan: Slice) -> Slice:
+        """What a start that is late holds, if it were made now: who is planned anew gives it more time than that."""
+        if row.demand.duration is None or not is_due(one, self.now):
+            return plan
+        return msgspec.structs.replace(plan, until=self.now + row.demand.duration)
+
+    def _still_fits(self, row: RunRow, one: Reservation) -> bool:
+        """The same; who was backfilled and overstays goes first, but for a run that was itself cut."""
+        horizon = self.state.horizon
+        with horizon.without(() if row.life.cut else tuple(horizon.overdue)):
+            return self.fits(row, one)
+
+    def fits(self, row: RunRow, one: Reservation) -> bool:
+        """True if what is promised to a run, and is not laid, is there when its bound comes, half a minute late at
+        most: on each of its nodes, and from each of its payers."""
+        state, horizon, by = self.state, self.state.horizon, bound_of(one)
+        if by is None or one.confidence == "conservative":
+            return self._fits_after_cuts(row, one)
+        at, until = by + GRACE, None if row.demand.duration is None else by + max(row.demand.duration, GRACE + 1)
+        rows, named = state.topology.rows, self._named(one, at)
+        for share in one.plan.shares:
+            node = rows.get(share.node)
+            if node is None or not node.open or node.site is None or not self._is_place(row, one, share.node):
+                return False
+            gone = [lease.key for lease in state.leases_on(share.node)
+                    if lease.key not in state.ending
+                    and (lease.run_key in named or shortage.is_unpaid(state, lease, now=self.now))]  # fmt: skip
+            if horizon.room(share.node, at, until, gone) < share.gpus:
+                return False
+        return self._is_paid(row, one, at)
+
+    def _named(self, one: Reservation, at: Instant) -> set[str]:
+        """Runs that promises which are due by an instant may cut: they are not in the way of those behind these."""
+        found = set[str]()
+        for each in self.state.promises.get(self.flavor, {}).values():
+            on_cuts = is_drawn_for(each, self.state.draws) or (each.confidence, each.state) == (
+                "conservative",
+                "Pending",
+            )
+            if on_cuts and each.run_key != one.run_key and max(bound_of(each) or 0, self.now) < at:
+                found |= {*each.forecast.odds, *(cut.run for cut in each.forecast.remedies)}
+        return found
+
+    def _is_place(self, row: RunRow, one: Reservation, node: str) -> bool:
+        """True if a node lies in one of the promised domains, and is what the run asks for."""
+        found = self.state.topology.rows[node]
+        site = found.site
+        assert site is not None
+        name = "/".join((*site.location, site.fabric))
+        return (
+            site.flavor == row.demand.flavor and name in one.plan.domains and matches(row.demand.selector, found.labels)
+        )
+
+    def _is_paid(self, row: RunRow, one: Reservation, at: Instant) -> bool:
+        """True if each of those who were to pay can, from an instant on; whether others would is not asked."""
+        state, start = self.state, max(one.plan.start or at, self.now)
+        rest = None if row.demand.duration is None else max(1, row.demand.duration - GRACE)
+        walked = walk(state.books, state.family, row.demand, now=start, today=self.now)
+        able = {(*each.fund.key, each.funding): each for each in walked if each.bar is None}
+        ahead = Ahead(state.horizon, now=self.now, at=max(at, self.now), length=rest, as_spent=True)
+        lookahead = parse_duration(state.policy.lookahead)
+        purse = Purse(row.demand, now=start, lookahead=lookahead, borrowed=0, ahead=ahead)
+        for part in one.plan.segments:
+            payer = able.get((part.budget, part.envelope, part.funding))
+            if payer is None or purse.pay((payer,), part.gpus)[1]:
+                return False
+            nodes = ((state.topology.rows[share.node], share.gpus) for share in one.plan.shares)
+            if sum(gpus for node, gpus in nodes if matches(payer.fund.selector, node.labels)) < part.gpus:
+                return False
+        return True
+
+    def _fits_after_cuts(self, row: RunRow, one: Reservation) -> bool:
+        """True if a start that takes cuts still finds its nodes, beside what others are promised there then; who is to
+        go is found when it comes."""
+        state, start = self.state, one.plan.start or 0
+        for share in one.plan.shares:
+            node = state.topology.rows.get(share.node)
+            if node is None or not node.open or node.site is None or not self._is_place(row, one, share.node):
+                return False
+            until = FOREVER if row.demand.duration is None else start + row.demand.duration
+            there = [gpus for begin, end, gpus in state.horizon.claims_on(share.node).values()
+                     if begin < until and (end is None or end > start + GRACE)]  # fmt: skip
+            if sum(there) + share.gpus > node.gpus:
+                return False
+        return True
+
+    def _cut_for_itself(self, row: RunRow, one: Reservation) -> bool:
+        """Give a promise that takes cuts, or stood where others were to cut, a slice by cuts at its own start; False if
+        there is none."""
+        state, start = self.state, one.plan.start or 0
+        on_cuts = one.confidence == "conservative" or self._stood_on_cuts(one)
+        if not on_cuts or one.state != "Pending" or start <= self.now or not may_cut(row):
+            return False
+        way = activation.cheapest(state, row, one, now=self.now, start=start, paid=one.plan)
+        if way is None:
+            return False
+        slice_ = slice_of(way.plan, at=start, duration=row.demand.duration)
+        forecast = activation.forecast_of(state, row, way, slice_, one, now=self.now, start=start)
+        promise.plan(self.turn, row, slice_, "conservative", Reason(code=one.reason), forecast=forecast)
+        return True
+
+    def _stood_on_cuts(self, one: Reservation) -> bool:
+        """True if a projected start counted on what an earlier promise was to cut, and somebody who was there when it
+        was made, and did not say that it would end by then, is in the way."""
+        state, by, made = self.state, bound_of(one) or 0, self.now if one.dated is None else one.dated
+        for share in one.plan.shares:
+            for lease in state.leases_on(share.node) if one.on_cuts else ():
+                if lease.taken <= made and lease.key not in state.ending and (lease.until is None or lease.until > by):
+                    return True
+        return False
+
+    def plan_anew(self, row: RunRow, one: Reservation) -> None:
+        """Plan a broken promise around all that stand, as early as possible; it keeps its number."""
+        turn, state = self.turn, self.state
+        state.horizon.retract(row.key)
+        verdict = why_not_now(state, row.demand, now=self.now)
+        if isinstance(verdict, Plan):  # there may be room by now: it is tried when starts are
+            plan = plan_now(state, row.demand, now=self.now)
+            if plan is not None and row.life.not_before <= self.now:
+                start_run(turn, row, plan)
+                return
+            reason = Reason(code=one.reason, data={}) if one.reason else Reason(code="NoStartInSight")
+        else:
+            reason = verdict.headline or Reason(code="NoStartInSight")
+            if verdict.outcome == "never":
+                promise.block(turn, row, reason, short=Search(state, row.demand, now=self.now).short(self.now))
+                return
+        if not self.promise(row, reason):
+            why = reason if is_money(reason) else Reason(code="NoStartInSight" if may_cut(row) else "CutsNobody")
+            promise.block(turn, row, why, short=Search(state, row.demand, now=self.now).short(self.now))
+
+    # -- the first of each line --
+
+    def improve(self) -> bool:
+        """Move the first promise of each line earlier, if by a tenth of what was to be waited when it was made; True if
+        any was moved."""
+        state, moved, seen = self.state, False, set[LineKey]()
+        for row, one in self.standing():
+            line = self._line_of(row, one)
+            if line in seen:
+                continue
+            seen.add(line)
+            is_to_come = one.state == "Pending" and not is_late(one) and not is_due(one, self.now)
+            if is_to_come and self._may_move(row, one):
+                moved = self._moves_earlier(row, one) or moved
+                state.promise_moved[row.key] = state.changes.count
+        return moved
+
+    def _line_of(self, row: RunRow, one: Reservation) -> LineKey:
+        cluster = cluster_of(one)
+        waits_for = "" if self._is_paid_now(row) else self.state.place_owner(row)
+        return cluster, self.state.topology.matching(self.flavor, cluster, row.demand.selector), waits_for
+
+    def _is_paid_now(self, row: RunRow) -> bool:
+        """True if the money of a run is there now, machines and what is promised aside."""
+        state, demand = self.state, row.demand
+        key = demand, state.changes.count
+        if key not in self._paid:
+            candidates = walk(state.books, state.family, demand, now=self.now)
+            purse = Purse(demand, now=self.now, lookahead=parse_duration(state.policy.lookahead), borrowed=0)
+            gpus = demand.shape(demand.widths[-1]).gpus
+            self._paid[key] = purse.payable([one for one in candidates if one.bar is None], gpus) == gpus
+        return self._paid[key]
+
+    def _may_move(self, row: RunRow, one: Reservation) -> bool:
+        """True if something was gained that could let a promise start earlier than planned."""
+        changes, since = self.state.changes, self.state.promise_moved.get(row.key, -1)
+        if changes.all_gained(self.flavor, since):
+            return True
+        if any(changes.fund_number(fund) > since for fund in self._funds(row)):
+            return True
+        pod, before = row.demand.shape(row.demand.widths[-1]).pod, self._limit_of_move(one)
+        for number, node in enumerate(changes.nodes_gained(self.flavor, since)):
+            found = self.state.horizon.line(node).first(pod, since=self.now, length=row.demand.duration)
+            if number >= 64 or (found is not None and found <= before) or _is_on(one, node):
+                return True
+        return False
+
+    def _limit_of_move(self, one: Reservation) -> Instant:
+        """The latest start that is worth moving to."""
+        return (one.plan.start or 0) - max(1, one.wait // 10)
+
+    def _moves_earlier(self, row: RunRow, one: Reservation) -> bool:
+        limit = self._limit_of_move(one)
+        if limit <= self.now:
+            return False
+        state = self.state
+        claim = state.horizon.retract(row.key)
+        found = self._earliest(row, limit=limit, one=one)[1]
+        if found is None:
+            if claim is not None:
+                state.horizon.lay(row.key, claim.flavor, claim.plan, claim.period, cuts=claim.cuts)
+            return False
+        self._plan(row, found, Reason(code=one.reason))
+        return True
+
+    # -- a new promise --
+
+    def promise(
+        self, row: RunRow, reason: Reason, *, clusters: Collection[str] | None = None,
+        first: Callable[[Plan], bool] | None = None,
+    ) -> bool:  # fmt: skip
+        """Promise the earliest start around all that stand; False if none is known. Its own claim is not laid.
+
+        ``first``: lets others have what a plan would take, who come first; True if it did, and the plan is stale.
+        """
+        turn, one = self.turn, promise.of(self.turn, row)
+        dated = self.now if one is None or one.dated is None else one.dated
+        limit = dated + parse_duration(self.state.policy.patience)
+        for demand in self._within(row.demand, clusters):
+            search = Search(self.state, demand, now=self.now)
+            paid, found = self._earliest(row, limit=max(limit, self.now), one=one, demand=demand)
+            if paid is None:
+                continue
+            if found is None:
+                if activation.promise_cuts(turn, row, reason, search, paid=paid):
+                    return True
+                paid, found = self._earliest(row, limit=None, one=one, demand=demand)
+            if found is not None and first is not None and first(found.plan):
+                paid, found = self._earliest(row, limit=None, one=one, demand=demand)
+            if found is not None:
+                self._plan(row, found, reason)
+                return True
+        return False
+
+    def _within(self, demand: Demand, clusters: Collection[str] | None) -> Iterator[Demand]:
+        """A demand, or that of each cluster that is left, if not all are."""
+        there = {location[1] for location in self.state.topology.locations(demand.flavor)}
+        if clusters is None or there <= set(clusters):
+            yield demand
+            return
+        asked = dict(demand.selector)
+        for cluster in sorted(there & set(clusters)):
+            if asked.get("cluster", cluster) == cluster:
+                yield msgspec.structs.replace(demand, selector=tuple(sorted({**asked, "cluster": cluster}.items())))
+
+    def _plan(self, row: RunRow, found: Start, reason: Reason) -> None:
+        slice_ = slice_of(found.plan, at=found.at, duration=row.demand.duration)
+        on_cuts = any(self.state.horizon.line(share.node).cutting for share in slice_.shares)
+        promise.plan(self.turn, row, slice_, "window-aligned" if found.aligned else "projected", reason,
+                     on_cuts=on_cuts)  # fmt: skip
+
+    def _earliest(
+        self, row: RunRow, *, limit: Instant | None, one: Reservation | None, demand: Demand | None = None
+    ) -> tuple[Instant | None, Start | None]:  # fmt: skip
+        """When the money suffices, and the first start by then.
+
+        Who was backfilled and is overdue goes first when a start comes; who is promised one only now gives it the
+        notice that everybody gets. A run that was cut itself has nobody sent away.
+        """
+        now, horizon, demand = self.now, self.state.horizon, demand or row.demand
+        paid, found = self._since(row, demand, now, limit=limit, one=one)
+        if not horizon.overdue or row.life.cut:
+            return paid, found
+        start = now + parse_duration(self.state.policy.activation_lead)
+        if one is not None and one.plan.start is not None and one.plan.start > now:
+            start = min(start, one.plan.start)
+        with horizon.without(tuple(horizon.overdue)):
+            other_paid, other = self._since(row, demand, start, limit=limit, one=one)
+        if other is not None and (found is None or other.at < found.at):
+            return other_paid, other
+        return other_paid if paid is None else paid, found
+
+    def _since(
+        self, row: RunRow, demand: Demand, since: Instant, *, limit: Instant | None, one: Reservation | None
+    ) -> tuple[Instant | None, Start | None]:  # fmt: skip
+        """The same from an instant on. With slack a start is sought that has its slice until it ends by the bound."""
+        search = Search(self.state, demand, now=self.now)
+        paid = search.fundable(since)
+        if paid is None:
+            return None, None
+        found = search.earliest(since=paid, limit=limit)
+        while found is not None and demand.duration is not None:
+            lasts = demand.duration + promise.slack_of(self.turn, one, found.at)
+            if found.aligned or lasts <= (search.length or 0):
+                break
+            search = Search(self.state, demand, now=self.now, lasts=lasts)
+            found = search.earliest(since=found.at, limit=limit)
+        return paid, found
+
+
+# --- small questions ------------------------------------------------------------------------------------------------
+
+
+def is_due(one: Reservation, now: Instant) -> bool:
+    """True if a promise's bound has come, or what it needs is being freed for it."""
+    by = bound_of(one)
+    return one.state == "Active" or (one.state == "Pending" and by is not None and by <= now)
+
+
+def waits_a_moment(one: Reservation, now: Instant) -> bool:
+    """True if a start is due, and somebody who ends late has a moment more: until that is over it starts where it was
+    promised to, or not at all."""
+    by = bound_of(one)
+    return one.reason == "EndsLate" and by is not None and by <= now < by + GRACE
+
+
+def cluster_of(one: Reservation) -> str:
+    """The cluster of a promise's slice."""
+    return one.plan.domains[0].split("/", 2)[1] if one.plan.domains else ""
+
+
+def _waits(row: RunRow) -> bool:
+    return row.life.phase == "Pending" and not row.life.deleting
+
+
+def _is_on(one: Reservation, node: str) -> bool:
+    return any(share.node == node for share in one.plan.shares)
+
+
+def _rests_on(one: Reservation, nodes: Collection[str], funds: Collection[tuple[str, str]]) -> bool:
+    return any(share.node in nodes for share in one.plan.shares) or any(
+        (part.budget, part.envelope) in funds for part in one.plan.segments
+    )
+
+
+def verdict_reason(verdict: Verdict | Plan) -> Reason:
+    """The headline of a verdict, or that nothing is known."""
+    headline = None if isinstance(verdict, Plan) else verdict.headline
+    return headline or Reason(code="NoStartInSight")
+
+
+def owners_with_places(state: State, flavor: str) -> dict[str, set[str]]:
+    """By cluster: the owners that hold a promise there."""
+    found: dict[str, set[str]] = {}
+    for key, one in state.promises.get(flavor, {}).items():
+        found.setdefault(cluster_of(one), set()).add(state.place_owner(state.runs[key]))
+    return found
