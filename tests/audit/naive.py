@@ -10,6 +10,8 @@ import copy
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from msgspec import structs
+
 from tenure.api.budget import Budget
 from tenure.api.core import Node
 from tenure.api.policy import Policy
@@ -19,6 +21,7 @@ from tenure.facts import (
     Ending,
     Entry,
     Fact,
+    Forecast,
     Lease,
     Life,
     Moved,
@@ -98,6 +101,9 @@ def is_caused(
         started = any(lease.run_key == run for lease in world.leases.values())
         if run != old.run_key and after and (is_later(one, after[-1], world.now) or (over and not started)):
             del kept[run]
+        elif after:
+            still = names(world.promises[run]) if run in world.promises else set()
+            kept[run] = structs.replace(one, forecast=Forecast(odds=dict.fromkeys(sorted(names(one) & still), "1")))
     leases = {key: lease for key, lease in world.leases.items() if key not in opened}
     return not tenable(replace(world, promises=kept, leases=leases, made=world.made | before.made), old)
 
@@ -112,12 +118,13 @@ def tenable(world: World, one: Reservation) -> bool:
     on = [one, *(q for q in others if due(q, now) < at < due(q, now) + lasts(q))]
     ahead = [one, *(q for q in others if due(q, now) < at)]
     gone = {run for q in ahead for run in named(world, q, at)}
-    there = [lease for lease in world.leases.values() if ends(world, lease, one) > at and lease.run_key not in gone]
+    there = [lease for lease in world.leases.values() if ends(world, lease, one) > at]
     for pot in pots(world, one):
         if pot[-1] == "hours":
             use = used(world, pot) + sum(hours(world, q, pot) for q in (one, *others))
         else:
-            use = sum(len(lease.gpus) for lease in there if pot in pots_of(world, lease))
+            cut = gone if pot[0] == "node" else ()  # cuts free machines, never money
+            use = sum(len(each.gpus) for each in there if each.run_key not in cut and pot in pots_of(world, each))
             use += sum(share(world, q, pot) for q in on)
         if use > room(world, pot):
             return False
@@ -133,13 +140,15 @@ def lasts(one: Reservation) -> int:
 
 
 def named(world: World, one: Reservation, at: Instant) -> set[str]:
-    if one.confidence != "conservative" and one.state != "Active":
-        return set()
     lead, made = parse_duration(world.policy.activation_lead), world.made[one.run_key][1]
-    runs = {*one.forecast.odds, *(cut.run for cut in one.forecast.remedies)}
     return {
-        run for run in runs if world.left.get(run, 0) < made and world.running.get(run, world.now) + lead <= at
-    }  # fmt: skip
+        run for run in names(one) if world.left.get(run, 0) < made and world.running.get(run, world.now) + lead <= at
+    }
+
+
+def names(one: Reservation) -> set[str]:
+    is_cutting = one.confidence == "conservative" or one.state == "Active"
+    return {*one.forecast.odds, *(cut.run for cut in one.forecast.remedies)} if is_cutting else set()
 
 
 def ends(world: World, lease: Lease, one: Reservation) -> Instant:

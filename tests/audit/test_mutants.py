@@ -386,7 +386,7 @@ MUTANTS: dict[str, dict[str, Mutation]] = {
         ),
     },
     "I12-liveness": {
-        "a cut before the lead is over": insert("14m59s", cut(TRAIN_LEASE)),
+        "a cut before the lead is over": insert("14m29s", cut(TRAIN_LEASE)),
         "a cut before a longer lead is over": insert(
             "95m", PutPolicy(policy=Policy(activation_lead="3h")), cut(TRAIN_LEASE)
         ),

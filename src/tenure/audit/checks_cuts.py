@@ -34,6 +34,7 @@ from dataclasses import dataclass, field
 
 from tenure.audit.books import Books, Holding, Order, RunBook
 from tenure.audit.invariants import CUT, LIVENESS, Invariant
+from tenure.audit.outlook import LENIENCY
 from tenure.audit.redraw import intent_faults, result_faults
 from tenure.audit.report import Value, Violation, listed, moment
 from tenure.draw import Intent, Token
@@ -325,18 +326,19 @@ class CutWatch:
         if not 0 < token.gpus <= gpus:
             message = f"has a token of {token.id} for GPUs that it does not hold in scope"
             yield _violation(subject, message, at=at, expected=gpus, found=token.gpus)
-        earliest = self._since(token.id, at=at)
+        earliest = self._since(token.id, at=at, late=LENIENCY)
         if earliest is not None:
             message = f"has a token of {token.id} before it has run for {self._books.policy.activation_lead}"
             yield _violation(subject, message, at=at, expected=earliest, found=moment(at), rule=LIVENESS)
 
-    def _since(self, run: str, *, at: Instant, least: Micros = 0) -> str | None:
-        """From when on a run may be drawn, if not yet; ``least``: by who gives it that much time at any rate."""
+    def _since(self, run: str, *, at: Instant, least: Micros = 0, late: Micros = 0) -> str | None:
+        """From when on a run may be drawn, if not yet; ``least``: by who gives it that much time at any rate; ``late``:
+        what its pods may have taken to be bound."""
         since, lead = self._books.run(run).running_since, parse_duration(self._books.policy.activation_lead)
         lead = max(least, lead)
         if since is None:
             return "a running run"
-        return None if at - since >= lead else f"{moment(since + lead)} or later"
+        return None if at - since >= lead - late else f"{moment(since + lead)} or later"
 
     def _in_scope(self, subject: str, draw: Draw, holdings: Iterable[Holding]) -> Iterator[Holding]:
         """Those of these leases that a draw for this subject is about."""

@@ -13,6 +13,7 @@ import msgspec
 from tenure.api.run import Run, RunSpec
 from tenure.audit.books import Books, Holding
 from tenure.audit.invariants import DOMAIN, IMMUTABLE, LIVENESS, PODS, SUMS, Invariant
+from tenure.audit.outlook import LENIENCY
 from tenure.audit.report import Value, Violation, listed, moment
 from tenure.facts import (
     Closed,
@@ -110,10 +111,10 @@ def _whatever_was_decided(lease: Lease) -> tuple[str, ...]:
 
 
 def _cut(books: Books, holding: Holding, reason: str, *, at: Instant) -> Iterator[Violation]:
-    """No run is cut before it has run for ``activationLead``."""
+    """No run is cut before it has run for ``activationLead``, but for the moment that its pods may take to be bound."""
     since = books.run(holding.lease.run_key).running_since
     lead = parse_duration(books.policy.activation_lead)
-    if reason.startswith("RandomPreempt") and (since is None or at - since < lead):
+    if reason.startswith("RandomPreempt") and (since is None or at - since < lead - LENIENCY):
         found = "not running" if since is None else f"running since {moment(since)}"
         message = f"is cut before its run has run for {books.policy.activation_lead}"
         earliest = "a running run" if since is None else f"a cut at {moment(since + lead)} or later"

@@ -14,8 +14,8 @@ unless the entry changes the world that it stands on:
 - or what the entry does to leases would have broken it by itself: with the leases that it opens by ``Start`` or
   ``Grow`` left out, and beside the promises of before, less those that it moves later or ends, the promise as it was is
   not tenable. So a slot that a failure takes (``Swap``), money that is handed over (``Refund``) or lasts longer
-  because somebody ended early, and an end that is moved, are causes; and who is behind a promise that the world broke
-  may have counted on its cuts.
+  because somebody ended early, and an end that is moved, are causes; and who is behind a promise that the world broke,
+  or that needs no cuts any more, may have counted on these.
 
 What an entry only records (``decided`` is false) is a cause for the next one that decides. Who is late is not moved
 later by being made now. And on a settled world no promise is Pending whose bound is past, unless a draw is waited for.
@@ -202,7 +202,8 @@ class PromiseWatch:
         """Whether the entry changed what a promise stood on, by something else than whom it let in."""
         if self._change.concerns(one):
             return True
-        promises = {run: other for run, other in self._before.promises.items()
+        promises = {run: other._replace(names=self._still_named(other))
+                    for run, other in self._before.promises.items()
                     if run == one.run or not self._has_lost(run, at=at)}  # fmt: skip
         return self._outlook(promises, at=at, without=opened).lack(one) is not None
 
@@ -213,6 +214,12 @@ class PromiseWatch:
             return False
         book = self._books.runs.get(run)
         return (book is None or not book.leases) if new is None else is_later(old, new, at=at)
+
+    def _still_named(self, one: Promise) -> frozenset[str]:
+        """Whom a promise names before the entry and after it: who needs nobody cut any more, or starts, cuts nobody."""
+        if one.run not in self._before.records:
+            return one.names
+        return one.names & self._promises[one.run].names if one.run in self._promises else frozenset()
 
     def standing(self, *, now: Instant) -> Iterator[Violation]:
         for one in self._books.reservations.values():

@@ -14,9 +14,9 @@ To look at each promise when it begins is enough: leases only end, and claims on
 A lease is there until the end it declared (counted from when the pods were bound), until the bound of a run that
 declares none and was let past distant promises, or until what pays runs out, whichever comes first. Who was asked to
 leave is gone, and so is backfill that overstays: it is the first to go when somebody is due (but for a run that was
-itself cut, and cuts nobody). Who is past its end otherwise, or has none, stays for ever. Not in the way are the runs
-that a ``conservative`` promise may cut, for itself and for those behind it: whom it names, unless that one has left the
-queue since it was made, or will not have run for ``activationLead``.
+itself cut, and cuts nobody). Who is past its end otherwise, or has none, stays for ever. Not in the way on its nodes
+are the runs that a ``conservative`` promise may cut, for itself and for those behind it: whom it names, unless that one
+has left the queue since it was made, or will not have run for ``activationLead``. Cuts free machines, never money.
 
 A node that takes nothing new holds nothing, nor does money before its window opens; and money that would run out while
 the run is at work does not pay for it.
@@ -94,7 +94,8 @@ class Outlook:
                 promised = sum(_share(limit, each) for each in on)
                 needed = promised + self._limits.held(limit)
                 if needed > limit.bound:
-                    needed = promised + there.gpus(self._limits.staying(limit), spare=limit.bound - promised)
+                    staying = self.staying(self._limits.staying(limit), one, at=at)
+                    needed = promised + sum(len(each.lease.gpus) for each in staying)
             if needed > limit.bound:
                 return Lack(limit.key, limit.bound, needed)
         for (envelope, _), gpus in sorted(one.money.items()):

@@ -199,7 +199,7 @@ def cheapest(
 
     A reservation that stands keeps its domains as long as they will do.
     """
-    lead = parse_duration(state.policy.activation_lead)
+    lead = _least_work(state)
 
     def way(domains: Domains) -> Way | None:
         return Target(state, row, domains, now=now, at=start, paid=paid, mild=mild).way(lead=lead)
@@ -297,17 +297,20 @@ def awaits_ends(turn: Turn, row: RunRow, one: Reservation, *, leaving: bool = Fa
     state, late = turn.state, _late(turn, one)
     if not late or (not leaving and all(key in state.ending for key in late)):
         return False
-    behind = [key for key, claim in state.horizon.claims.items() if follows(claim.plan, one.plan)]
+    cuts = one.confidence == "conservative" and not leaving  # its nodes are made free; what it waits for is money
+    others = [key for key in state.horizon.claims if not is_held(state.reservations[key], state.draws)]
+    behind = [key for key in others if state.reservations[key].turn > one.turn]
+    follow = [key for key in others if key not in behind and follows(state.horizon.claims[key].plan, one.plan)]
     end = FOREVER if row.demand.duration is None else turn.now + row.demand.duration
-    with (
-        state.horizon.put_off(behind, end),
-        state.horizon.without(() if row.life.cut else tuple(state.horizon.overdue)),
-    ):
-        if not all(_has_room(turn, share, late, row.demand.duration) for share in one.plan.shares):
+    with state.horizon.set_aside(behind), state.horizon.put_off(follow, end):
+        if cuts and not Search(state, row.demand, now=turn.now).short(turn.now):
             return False
-        with state.horizon.unpaid((), late=late):
-            if Search(state, row.demand, now=turn.now).fundable(turn.now) != turn.now:
+        with state.horizon.without(() if row.life.cut else tuple(state.horizon.overdue)):
+            if not cuts and not all(_has_room(turn, share, late, row.demand.duration) for share in one.plan.shares):
                 return False
+            with state.horizon.unpaid((), late=late):
+                if Search(state, row.demand, now=turn.now).fundable(turn.now) != turn.now:
+                    return False
     first = late[min(late)]
     end = state.runs[first.run_key].end_of(first) or turn.now
     data: dict[str, int | str] = {"run": first.run_key, "until": format_time(end - end % SECOND)}
@@ -340,14 +343,14 @@ def _just_over(turn: Turn, one: Reservation, leases: Iterable[Lease]) -> Iterato
     was backfilled had to be gone by then, unless its pods took their time to be bound."""
     state, now, cuts_nobody = turn.state, turn.now, turn.state.runs[one.run_key].life.cut
     by = bound_of(one)
-    if by is None or now >= by + GRACE:
+    if by is None:
         return
     for lease in leases:
         row = state.runs[lease.run_key]
         end = row.end_of(lease)
         if end is None or lease.key in state.ending or (row.overstays(now) and not cuts_nobody):
             continue
-        if by - GRACE <= end <= by + GRACE:
+        if by - GRACE <= end <= by + GRACE and (now < by + GRACE or row.life.backfilled):
             yield lease
 
 
@@ -376,7 +379,7 @@ def resolve(turn: Turn, row: RunRow, one: Reservation) -> bool:
     mild = not may_cut(row)
     with own_aside(turn.state, row, behind=one.plan, cutting=True):
         target = Target(turn.state, row, domains, now=turn.now, at=turn.now, paid=one.plan, mild=mild)
-        way = _narrowed(turn.state, row, one, target.way(lead=_lead(turn)), now=turn.now)
+        way = _narrowed(turn.state, row, one, target.way(lead=_least_work(turn.state)), now=turn.now)
         if way is None:
             return False
         hindered = make_room(turn, row, one, way, trigger="Activation")
@@ -414,7 +417,7 @@ def way_now(state: State, row: RunRow, one: Reservation, *, now: Instant) -> Way
 
 def _narrowed(state: State, row: RunRow, one: Reservation, way: Way | None, *, now: Instant) -> Way | None:
     """What is cut is cut in the domains that the plan then uses, and nowhere else."""
-    lead, mild = parse_duration(state.policy.activation_lead), way is not None and way.scope.mild
+    lead, mild = _least_work(state), way is not None and way.scope.mild
     while way is not None and (used := parse_domains(way.plan.verdict.domains)) != way.domains:
         way = Target(state, row, used, now=now, at=now, paid=one.plan, mild=mild).way(lead=lead)
     return way
@@ -430,7 +433,7 @@ def drawn(turn: Turn, froze: Froze, result: Result) -> None:
     row = state.runs[one.run_key]
     with own_aside(state, row, behind=one.plan, cutting=True):
         target = Target(state, row, parse_domains(one.plan.domains), now=turn.now, at=turn.now, paid=one.plan)
-        found = cuts.outcome(state, target.scope, result.order, target.enough, now=turn.now, lead=_lead(turn),
+        found = cuts.outcome(state, target.scope, result.order, target.enough, now=turn.now, lead=_least_work(state),
                              drawn=msgspec.structs.replace(target.scope, nodes=target.here))  # fmt: skip
     if found is None:
         start, lasts = turn.now + _lead(turn), row.demand.duration
@@ -459,6 +462,12 @@ def _lead(turn: Turn) -> Micros:
     return max(SECOND, parse_duration(turn.state.policy.activation_lead))
 
 
+def _least_work(state: State) -> Micros:
+    """For how long a run has worked before it is drawn for a start: for as long as the notice, but for the moment that
+    its pods may take to be bound."""
+    return max(0, parse_duration(state.policy.activation_lead) - GRACE)
+
+
 def is_awaited(turn: Turn, one: Reservation) -> bool:
     """Whether an Active reservation still waits for its draw, or for those who gave way to leave. A draw that
     was frozen by an earlier entry is waited for as long as it could make room."""
@@ -478,7 +487,7 @@ def _would_help(turn: Turn, one: Reservation) -> bool:
     state, row, domains = turn.state, turn.state.runs[one.run_key], parse_domains(one.plan.domains)
     with own_aside(state, row, behind=one.plan, cutting=True):
         target = Target(state, row, domains, now=turn.now, at=turn.now, paid=one.plan)
-        return target.way(lead=_lead(turn)) is not None
+        return target.way(lead=_least_work(state)) is not None
 
 
 # --- places ---------------------------------------------------------------------------------------------------------

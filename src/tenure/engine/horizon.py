@@ -457,7 +457,7 @@ class Horizon:
 
     def _free(self, node: str) -> int:
         row = self.topology.rows.get(node)
-        return row.free() if row is not None and row.open else 0
+        return 0 if row is None else row.balance()
 
     def _held_on(self, node: str) -> int:
         row = self.topology.rows.get(node)
@@ -497,7 +497,7 @@ class Horizon:
         ended = any(key in without for key in line.releases) if without else False
         if ended or (line.cutting and line.base != self._free(node)):
             line = line.less(without, self._free(node))
-        return line.low(start, end)
+        return line.low(start, end) + min(0, self._free(node))
 
     def left_for_guests(self, row: Row, start: Instant, end: Instant | None, without: Collection[str] = ()) -> int:
         """How much of a node, spares included, opportunistic work may have for a whole time: when the spare under it
@@ -509,7 +509,7 @@ class Horizon:
         if spares or without or line.cutting:
             line = line.less({*without, *spares}, self._free(row.name))
             line.cutting = set()
-        return max(0, row.size("fill") + min(0, line.low(start, end)))
+        return max(0, row.size("fill") + min(0, line.low(start, end) + min(0, row.balance())))
 
     def gpus(self, lease: str) -> int:
         """How many an open lease holds."""

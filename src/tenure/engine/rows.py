@@ -112,8 +112,8 @@ def held(one: Reservation, lasts: Micros | None, *, now: Instant) -> tuple[Slice
     """The slice that is held for a reservation, and until when it is held so: who has not started when it was to will
     end that much later, too.
 
-    Who is being started waits for others to leave, and is given ``GRACE`` for it, and as long again whenever that was
-    not enough: what is planned behind it is not in its way when it starts.
+    Who is being started waits for others to leave. ``GRACE`` of that breaks nothing; who is later is given twice as
+    long, and as long again whenever that was not enough: what is planned behind it is not in its way when it starts.
     """
     plan, waits, by = one.plan, is_late(one), bound_of(one)
     if plan.start is None or by is None:
@@ -123,12 +123,13 @@ def held(one: Reservation, lasts: Micros | None, *, now: Instant) -> tuple[Slice
         same = (by, until) == (plan.start, plan.until)
         return plan if same else msgspec.structs.replace(plan, start=by, until=until), until or FOREVER
     late, slack = max(0, now - by), GRACE
-    while slack <= late:
+    while slack < late:
         slack *= 2
     if not lasts:
         return msgspec.structs.replace(plan, start=by, until=None), FOREVER
     if waits:
-        return msgspec.structs.replace(plan, start=by, until=by + slack + lasts), by + slack
+        until = by + lasts + (slack if late > GRACE else 0)
+        return msgspec.structs.replace(plan, start=by, until=until), by + slack
     until = by + lasts * (late // lasts + 1)
     return msgspec.structs.replace(plan, start=by, until=until), until
 

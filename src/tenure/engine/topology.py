@@ -94,11 +94,15 @@ class Row:
             return self.gpus if self.fault is None else 0
         if not self.open:
             return 0
-        # What is held counts wherever it is: a node of which others took GPUs offers no more than is left.
-        usable = self.gpus - self.held.bit_count() - self.tentative
+        usable = self.balance()
         if kind == "fill":
             usable += (((1 << self.gpus) - 1) & self.spare & ~self.filled).bit_count()
         return max(0, usable)
+
+    def balance(self) -> int:
+        """Free GPUs; fewer than none where leases hold more than the node has by now. What is held counts wherever it
+        is: a node of which others took GPUs offers no more than is left."""
+        return self.gpus - self.held.bit_count() - self.tentative if self.open else 0
 
     def lowest_free(self, count: int, taken: int = 0) -> tuple[int, ...]:
         """The lowest ordinals that are neither held nor in the mask ``taken``."""

@@ -18,6 +18,7 @@ from tenure.engine.forecast import Search, Start, plan_now, slice_of, why_not_no
 from tenure.engine.future import Ahead
 from tenure.engine.horizon import GRACE
 from tenure.engine.plan import Plan, find_plan
+from tenure.engine.promise import NOWHERE
 from tenure.engine.queue.backfill import Holes
 from tenure.engine.queue.changes import NEVER
 from tenure.engine.queue.starting import start_run
@@ -122,21 +123,27 @@ class Promises:
         return funds
 
     def in_slice(self, row: RunRow, one: Reservation) -> tuple[Plan | None, Collection[str]]:
-        """A plan on the very nodes that a run was promised, and whose promises follow there and move with it: those
-        were planned behind it, and it is a moment late."""
+        """A plan on the very nodes that a run was promised, and whose promises do not count against it: those that were
+        planned behind it move with it, and if it is half a minute late at most, nobody's do."""
         plan = self._on_nodes(row, one)
         if plan is not None:
             return plan, ()
-        state = self.state
-        later = [key for key, claim in state.horizon.claims.items()
-                 if key != row.key and not is_held(state.reservations[key], state.draws)
-                 and follows(claim.plan, one.plan)]  # fmt: skip
-        end = FOREVER if row.demand.duration is None else self.now + row.demand.duration
+        state, now, by = self.state, self.now, bound_of(one)
+        others = [key for key in state.horizon.claims
+                  if key != row.key and not is_held(state.reservations[key], state.draws)]  # fmt: skip
+        later = [key for key in others if follows(state.horizon.claims[key].plan, one.plan)]
+        end = FOREVER if row.demand.duration is None else now + row.demand.duration
         with state.horizon.put_off(later, end) as any_claim:
             plan = self._on_nodes(row, one) if any_claim else None
-        if plan is None or slice_of(plan, at=self.now, duration=None).shares != one.plan.shares:
+        if plan is not None and slice_of(plan, at=now, duration=None).shares == one.plan.shares:
+            return plan, later
+        if by is None or now > by + GRACE or not others:
             return None, ()
-        return plan, later
+        with state.horizon.set_aside(others):  # a moment late, on the very nodes and money: that breaks nothing
+            plan = self._on_nodes(row, one)
+        found = NOWHERE if plan is None else slice_of(plan, at=now, duration=None)
+        same = (found.shares, found.segments) == (one.plan.shares, one.plan.segments)
+        return (plan, others) if same else (None, ())
 
     def _on_nodes(self, row: RunRow, one: Reservation) -> Plan | None:
         nodes, now = {share.node for share in one.plan.shares}, self.now
