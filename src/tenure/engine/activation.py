@@ -305,7 +305,7 @@ def awaits_ends(turn: Turn, row: RunRow, one: Reservation, *, leaving: bool = Fa
     with state.horizon.set_aside(behind), state.horizon.put_off(follow, end):
         if cuts and not Search(state, row.demand, now=turn.now).short(turn.now):
             return False
-        with state.horizon.without(() if row.life.cut else tuple(state.horizon.overdue)):
+        with state.horizon.without(state.overdue_before(row, now=turn.now)):
             if not cuts and not all(_has_room(turn, share, late, row.demand.duration) for share in one.plan.shares):
                 return False
             with state.horizon.unpaid((), late=late):
@@ -350,7 +350,8 @@ def _just_over(turn: Turn, one: Reservation, leases: Iterable[Lease]) -> Iterato
         end = row.end_of(lease)
         if end is None or lease.key in state.ending or (row.overstays(now) and not cuts_nobody):
             continue
-        if by - GRACE <= end <= by + GRACE and (now < by + GRACE or row.life.backfilled):
+        has_more = row.life.backfilled and not row.overstays(now)
+        if by - GRACE <= end <= by + GRACE and (now < by + GRACE or has_more):
             yield lease
 
 

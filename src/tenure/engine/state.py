@@ -637,6 +637,15 @@ class State:
             self.foresee(fund, now)
         return self.horizon
 
+    def overdue_before(self, row: RunRow, *, now: Instant) -> tuple[str, ...]:
+        """Leases of backfill that is overdue, and gone when a run starts: it is the first to go. A run that was cut has
+        nobody sent away; it counts on those alone who are a moment late."""
+        overdue = tuple(self.horizon.overdue)
+        if not row.life.cut:
+            return overdue
+        lives = {key: self.runs[self.leases[key].run_key].life for key in overdue}
+        return tuple(key for key, one in lives.items() if now < (one.bound or one.until or 0) + GRACE)
+
     def foresee(self, fund: Fund, now: Instant) -> bool:
         """When money that runs out will end what it pays for; True if that is news."""
         resolves = self.policy.on_budget_shortage == "Resolve"

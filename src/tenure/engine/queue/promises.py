@@ -60,9 +60,15 @@ class Promises:
 
     def start_due(self) -> bool:
         """The same for those whose bound has come, before anybody behind them is looked at."""
-        started = False
-        for row, one in self.standing():
-            if is_due(one, self.now) and row.key in self.state.reservations:
+        started, horizon = False, self.state.horizon
+        due = [(row, one) for row, one in self.standing() if is_due(one, self.now)]
+        for row, one in due if len(due) > 1 else ():  # who is planned anew counts on nobody's being on time who is not
+            claim = horizon.claims.get(row.key)
+            if claim is not None and (claim.plan.until or FOREVER) < self.now + (row.demand.duration or 0):
+                late = self._as_late_as_it_is(row, one, claim.plan)
+                horizon.lay(row.key, claim.flavor, late, claim.period, cuts=claim.cuts)
+        for row, _ in due:
+            if row.key in self.state.reservations:
                 started = self.start(row, self.state.reservations[row.key]) or started
         return started
 
@@ -173,7 +179,7 @@ class Promises:
     def fundable(self, row: RunRow) -> bool:
         """True if the money suffices now, once those have gone who are overdue."""
         horizon = self.state.horizon
-        with horizon.set_aside((row.key,)), horizon.without(tuple(horizon.overdue)):
+        with horizon.set_aside((row.key,)), horizon.without(self.state.overdue_before(row, now=self.now)):
             return Search(self.state, row.demand, now=self.now).fundable(self.now) == self.now
 
     # -- repair --
@@ -233,8 +239,7 @@ class Promises:
 
     def _still_fits(self, row: RunRow, one: Reservation) -> bool:
         """The same; who was backfilled and overstays goes first, but for a run that was itself cut."""
-        horizon = self.state.horizon
-        with horizon.without(() if row.life.cut else tuple(horizon.overdue)):
+        with self.state.horizon.without(self.state.overdue_before(row, now=self.now)):
             return self.fits(row, one)
 
     def fits(self, row: RunRow, one: Reservation) -> bool:
@@ -477,12 +482,13 @@ class Promises:
         """
         now, horizon, demand = self.now, self.state.horizon, demand or row.demand
         paid, found = self._since(row, demand, now, limit=limit, one=one)
-        if not horizon.overdue or row.life.cut:
+        overdue = self.state.overdue_before(row, now=now)
+        if not overdue:
             return paid, found
         start = now + parse_duration(self.state.policy.activation_lead)
         if one is not None and one.plan.start is not None and one.plan.start > now:
             start = min(start, one.plan.start)
-        with horizon.without(tuple(horizon.overdue)):
+        with horizon.without(overdue):
             other_paid, other = self._since(row, demand, start, limit=limit, one=one)
         if other is not None and (found is None or other.at < found.at):
             return other_paid, other
