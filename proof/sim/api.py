@@ -63,6 +63,8 @@ class Server:
         self.shelves = {kind.resource.plural + "." + kind.resource.group: Shelf(kind) for kind in KINDS}
         self.writes: Counter[str] = Counter()
         """Writes that were asked for, by kind, whatever came of them."""
+        self.estimates: Counter[str] = Counter()
+        """Of these, by run: those that said another place in the queue or another estimate, and nothing else."""
         self._pages: dict[str, tuple[float, int, list[Stored]]] = {}
         self._made = 0
 
@@ -114,6 +116,8 @@ class Server:
                 case "PATCH":
                     before = self._found(where)
                     wanted = patched(before.item, _decode(data or b"{}"), content)
+                    if not dry and _is_estimate(before.item, wanted):
+                        self.estimates[where.key] += 1
                     return Reply(200, self._update(where, before, wanted, dry=dry).raw)
                 case "DELETE":
                     return self._delete(where, _decode(data) if data else {})
@@ -381,6 +385,13 @@ def locate(path: str) -> Where:
 def _conflict(where: Where) -> Refusal:
     message = "the object has been modified; please apply your changes to the latest version and try again"
     return Refusal(409, "Conflict", f'Operation cannot be fulfilled on {where.kind.name} "{where.name}": {message}')
+
+
+def _is_estimate(old: Object, new: Object) -> bool:
+    """Whether nothing else changes than a place in the queue and an estimate."""
+    was, told = ({**(item.get("status") or {}), "queue": None, "estimate": None} for item in (old, new))
+    same = all(old.get(part) == new.get(part) for part in old.keys() | new.keys() if part not in ("metadata", "status"))
+    return same and was == told and old.get("status") != new.get("status")
 
 
 def _content(item: Object) -> Object:

@@ -121,7 +121,7 @@ def held(one: Reservation, lasts: Micros | None, *, now: Instant) -> tuple[Slice
     if not (waits or by <= now):
         until = by + lasts if lasts else None
         same = (by, until) == (plan.start, plan.until)
-        return plan if same else msgspec.structs.replace(plan, start=by, until=until), until or FOREVER
+        return plan if same else msgspec.structs.replace(plan, start=by, until=until), by + 1
     late, slack = max(0, now - by), GRACE
     while slack < late:
         slack *= 2
@@ -130,8 +130,7 @@ def held(one: Reservation, lasts: Micros | None, *, now: Instant) -> tuple[Slice
     if waits:
         until = by + lasts + (slack if late > GRACE else 0)
         return msgspec.structs.replace(plan, start=by, until=until), by + slack
-    until = by + lasts * (late // lasts + 1)
-    return msgspec.structs.replace(plan, start=by, until=until), until
+    return msgspec.structs.replace(plan, start=by, until=now + lasts), now + 1
 
 
 def bound_of(one: Reservation) -> Instant | None:

@@ -60,13 +60,8 @@ class Promises:
 
     def start_due(self) -> bool:
         """The same for those whose bound has come, before anybody behind them is looked at."""
-        started, horizon = False, self.state.horizon
+        started = False
         due = [(row, one) for row, one in self.standing() if is_due(one, self.now)]
-        for row, one in due if len(due) > 1 else ():  # who is planned anew counts on nobody's being on time who is not
-            claim = horizon.claims.get(row.key)
-            if claim is not None and (claim.plan.until or FOREVER) < self.now + (row.demand.duration or 0):
-                late = self._as_late_as_it_is(row, one, claim.plan)
-                horizon.lay(row.key, claim.flavor, late, claim.period, cuts=claim.cuts)
         for row, _ in due:
             if row.key in self.state.reservations:
                 started = self.start(row, self.state.reservations[row.key]) or started
