@@ -55,7 +55,7 @@ class World:
     ending: set[str] = field(default_factory=set)
     closed: list[tuple[Lease, Instant]] = field(default_factory=list)
     promises: dict[str, Reservation] = field(default_factory=dict)
-    made: dict[str, tuple[tuple[str, int, Instant | None], int]] = field(default_factory=dict)
+    named: dict[str, int] = field(default_factory=dict)
     facts: int = 0
     now: Instant = 0
 
@@ -105,7 +105,7 @@ def is_caused(
             still = names(world.promises[run]) if run in world.promises else set()
             kept[run] = structs.replace(one, forecast=Forecast(odds=dict.fromkeys(sorted(names(one) & still), "1")))
     leases = {key: lease for key, lease in world.leases.items() if key not in opened}
-    return not tenable(replace(world, promises=kept, leases=leases, made=world.made | before.made), old)
+    return not tenable(replace(world, promises=kept, leases=leases, named=world.named | before.named), old)
 
 
 # --- is it tenable? -------------------------------------------------------------------------------------------
@@ -140,9 +140,9 @@ def lasts(one: Reservation) -> int:
 
 
 def named(world: World, one: Reservation, at: Instant) -> set[str]:
-    lead, made = parse_duration(world.policy.activation_lead), world.made[one.run_key][1]
+    lead, since = parse_duration(world.policy.activation_lead), world.named[one.run_key]
     return {
-        run for run in names(one) if world.left.get(run, 0) < made and world.running.get(run, world.now) + lead <= at
+        run for run in names(one) if world.left.get(run, 0) < since and world.running.get(run, world.now) + lead <= at
     }
 
 
@@ -340,11 +340,9 @@ def live(world: World, run: str, life: Life) -> None:
 
 
 def promise(world: World, one: Reservation) -> None:
-    run, which = one.run_key, (one.uid, one.turn, one.dated)
+    run = one.run_key
     if not claims(one):
         world.promises.pop(run, None)
-        world.made.pop(run, None)
+        world.named.pop(run, None)
         return
-    world.promises[run] = one
-    if run not in world.made or world.made[run][0] != which:
-        world.made[run] = (which, world.facts)
+    world.promises[run], world.named[run] = one, world.facts

@@ -352,15 +352,18 @@ class CutWatch:
 
     def _shielded(self, reservation: Reservation, promised: Mapping[str, Reservation]) -> set[str]:
         """Nodes that somebody claims who was promised a start before, or for whom it is held by now, and from before
-        the run is over; as it was at the freeze, since the entry may have moved it."""
+        the run is over, but for those that were promised to it; as it was at the freeze, since the entry may have moved
+        it."""
         rank, until = self._rank(reservation), reservation.plan.until
-        return {
+        own = promised.get(reservation.run_key, reservation)
+        others = {
             share.node
             for one in promised.values()
             if one.run_key != reservation.run_key and one.state in ("Pending", "Active") and one.plan.start is not None
             if (until is None or one.plan.start < until) and (self._rank(one) < rank or self._is_held(one))
             for share in one.plan.shares
         }  # fmt: skip
+        return others - {share.node for share in own.plan.shares}
 
     def _rank(self, one: Reservation) -> tuple[int, Order]:
         return one.turn, self._books.order_of(one.run_key)

@@ -87,8 +87,6 @@ class PromiseWatch:
         self._promises: dict[str, Promise] = {}
         self._over: dict[str, int] = {}
         """Reservations (by uid) that were Released or Canceled: the entry that did."""
-        self._made: dict[str, tuple[tuple[str, int, Instant | None], int]] = {}
-        """By run: which promise stands, and the fact by which it was made."""
         self._change, self._is_decided = Change(), True
         self._before = Before()
 
@@ -108,13 +106,9 @@ class PromiseWatch:
             self._books.reservations[key] = new
             self._books.reservations_by_name[new.key] = key
         if claims(new):
-            which = (new.uid, new.turn, new.dated)
-            if self._made.get(key, (None, 0))[0] != which:
-                self._made[key] = (which, self._books.fact)
-            self._promises[key] = promise_of(new, fact=self._made[key][1])
+            self._promises[key] = promise_of(new, fact=self._books.fact)
         else:
             self._promises.pop(key, None)
-            self._made.pop(key, None)
         return found
 
     # --- before an entry --------------------------------------------------------------------------------------

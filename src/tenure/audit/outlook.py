@@ -16,7 +16,7 @@ declares none and was let past distant promises, or until what pays runs out, wh
 leave is gone, and so is backfill that overstays: it is the first to go when somebody is due (but for a run that was
 itself cut, and cuts nobody). Who is past its end otherwise, or has none, stays for ever. Not in the way on its nodes
 are the runs that a ``conservative`` promise may cut, for itself and for those behind it: whom it names, unless that one
-has left the queue since it was made, or will not have run for ``activationLead``. Cuts free machines, never money.
+has left the queue since it did, or will not have run for ``activationLead``. Cuts free machines, never money.
 
 A node that takes nothing new holds nothing, nor does money before its window opens; and money that would run out while
 the run is at work does not pay for it.

@@ -36,7 +36,7 @@ class Promise(NamedTuple):
     names: frozenset[str]
     """Runs that may be cut for it."""
     fact: int
-    """The number of the fact by which it was made: who leaves the queue after it is not cut for it."""
+    """The number of the fact that says so: who leaves the queue after it is not among those whom it names."""
 
     def due(self, now: Instant) -> Instant:
         return max(self.by, now)

@@ -76,7 +76,8 @@ class Target:
         self.shape = row.demand.shape(row.demand.widths[-1])
         state.look_ahead(now)  # before anything is laid out: what time brings is not to be mistaken for what is tried
         self.here = here = frozenset(_nodes(state, row.demand.flavor, domains))
-        nodes = frozenset(node for node in here if not _spoken_for(state, row, node, at=at))
+        own = {share.node for share in paid.shares} if paid else set()
+        nodes = frozenset(node for node in here if node in own or not _spoken_for(state, row, node, at=at))
         self.scope = Scope(nodes=nodes, spare=frozenset((row.key,)), mild=mild, near=here,
                            also=frozenset(_overdue(state, paid, here, at=at) if paid else ()))  # fmt: skip
         self._laid: tuple[Trial, World] | None = None
@@ -298,11 +299,7 @@ def awaits_ends(turn: Turn, row: RunRow, one: Reservation, *, leaving: bool = Fa
     if not late or (not leaving and all(key in state.ending for key in late)):
         return False
     cuts = one.confidence == "conservative" and not leaving  # its nodes are made free; what it waits for is money
-    others = [key for key in state.horizon.claims if not is_held(state.reservations[key], state.draws)]
-    behind = [key for key in others if state.reservations[key].turn > one.turn]
-    follow = [key for key in others if key not in behind and follows(state.horizon.claims[key].plan, one.plan)]
-    end = FOREVER if row.demand.duration is None else turn.now + row.demand.duration
-    with state.horizon.set_aside(behind), state.horizon.put_off(follow, end):
+    with alone(state, row, one):
         if cuts and not Search(state, row.demand, now=turn.now).short(turn.now):
             return False
         with state.horizon.without(state.overdue_before(row, now=turn.now)):
@@ -533,6 +530,19 @@ def _gives_way(state: State, row: RunRow, other: str) -> bool:
     one = state.reservations[other]
     later = state.rank(state.runs[other]) > state.rank(row)
     return later and one.confidence == "conservative" and one.state == "Pending"
+
+
+@contextmanager
+def alone(state: State, row: RunRow, one: Reservation) -> Iterator[None]:
+    """The same future for a start that is due, as far as it is the first: promises behind it by number are aside, and
+    those before it that follow on its slice or its money are put off by as much as it is late."""
+    claims = state.horizon.claims
+    others = [key for key in claims if key != row.key and not is_held(state.reservations[key], state.draws)]
+    behind = [key for key in others if state.reservations[key].turn > one.turn]
+    follow = [key for key in others if key not in behind and follows(claims[key].plan, one.plan)]
+    end = FOREVER if row.demand.duration is None else state.now + row.demand.duration
+    with state.horizon.set_aside(behind), state.horizon.put_off(follow, end):
+        yield
 
 
 @contextmanager

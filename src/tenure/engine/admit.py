@@ -61,11 +61,11 @@ class _Pass:
         self.turn, self.state, self.flavor = turn, turn.state, flavor
         self.promises = Promises(turn, flavor)
         self.holes = Holes(turn.state, flavor, now=turn.now)
-        self._undealt: dict[int, Micros] = {}
+        self._undealt: dict[WaitingClass, Micros] = {}
         """Of classes: no start is known of who takes as long as this, or longer."""
         self._asked: set[str] = set()
         """Runs that are to start, and let others have their own money first."""
-        self._first: set[int] = set()
+        self._first: set[WaitingClass] = set()
         """Classes of which somebody was asked already before the family may spend the owner's money."""
 
     # -- some --
@@ -154,7 +154,7 @@ class _Pass:
                 dealt = True
             elif self.state.queue.is_in_line(row.key):
                 kind = self.state.queue.class_of(row.key)
-                self._undealt[id(kind)] = self.state.queue.lasts(row.key)
+                self._undealt[kind] = self.state.queue.lasts(row.key)
         return dealt
 
     def _gets_place(self, row: RunRow, clusters: set[str]) -> bool:
@@ -175,18 +175,16 @@ class _Pass:
 
     def _owners_dealt_first(self, row: RunRow, plan: Plan) -> bool:
         """Let the owners of other people's money in a plan have a place for it first; True if any got one."""
-        queue, dealt = self.state.queue, False
+        queue, facts = self.state.queue, len(self.turn.facts)
         for owner in dict.fromkeys(one.payer for one in plan.segments if one.payer != row.demand.owner):
             kinds = [kind for kind in queue.classes(self.flavor) if kind.demand.owner == owner]
-            ages = (kind.line.oldest(within=self._dealable(kind)) for kind in kinds if id(kind) not in self._first)
+            ages = (kind.line.oldest(within=self._dealable(kind)) for kind in kinds if kind not in self._first)
             oldest = min((age for age in ages if age is not None), default=None)
             if oldest is not None:
                 other = self.state.runs[run_of(oldest)]
-                self._first.add(id(queue.class_of(other.key)))
-                dealt = self._gets_place(
-                    other, {location[1] for location in self.state.topology.locations(self.flavor)}
-                )
-        return dealt
+                self._first.add(queue.class_of(other.key))
+                self._gets_place(other, {location[1] for location in self.state.topology.locations(self.flavor)})
+        return len(self.turn.facts) > facts
 
     def _starts_instead(self, row: RunRow) -> bool:
         kind, lasts = self.state.queue.class_of(row.key), self.state.queue.lasts(row.key)
@@ -232,7 +230,7 @@ class _Pass:
 
     def _dealable(self, kind: WaitingClass) -> Micros:
         """How long a run of a class may take, to be dealt a place in this pass."""
-        return min(FOREVER, self._undealt.get(id(kind), ALL) - 1)
+        return min(FOREVER, self._undealt.get(kind, ALL) - 1)
 
     # -- everybody else --
 
@@ -240,23 +238,23 @@ class _Pass:
         """Start all others who can start now, oldest first."""
         state, queue = self.state, self.state.queue
         free = self._free()
-        holes: dict[int, Micros] = {}
-        refused: dict[int, Micros] = {}
-        heap: list[tuple[Age, int, WaitingClass]] = []
+        holes: dict[WaitingClass, Micros] = {}
+        refused: dict[WaitingClass, Micros] = {}
+        heap: list[tuple[Age, WaitingClass]] = []
 
         def put(kind: WaitingClass) -> None:
-            within = min(holes[id(kind)], refused.get(id(kind), ALL) - 1)
+            within = min(holes[kind], refused.get(kind, ALL) - 1)
             age = kind.line.oldest(within=within) if within > 0 else None
             if age is not None:
-                heap.append((age, id(kind), kind))
+                heap.append((age, kind))
 
         kinds = list(queue.classes(self.flavor))
         for kind in kinds:
-            holes[id(kind)] = backfill.hole_for(state, kind, self.holes, free)
+            holes[kind] = backfill.hole_for(state, kind, self.holes, free)
             put(kind)
         heapify(heap)
         while heap:
-            age, _, kind = heappop(heap)
+            age, kind = heappop(heap)
             row = state.runs[run_of(age)]
             if not queue.is_in_line(row.key):
                 continue
@@ -269,13 +267,13 @@ class _Pass:
                 heappush(heap, heap.pop())
         for kind in kinds:
             if kind.line:
-                backfill.settle(state, kind, holes[id(kind)], refused.get(id(kind)))
+                backfill.settle(state, kind, holes[kind], refused.get(kind))
 
-    def _starts_now(self, row: RunRow, kind: WaitingClass, refused: dict[int, Micros]) -> bool:
+    def _starts_now(self, row: RunRow, kind: WaitingClass, refused: dict[WaitingClass, Micros]) -> bool:
         """Start a run if it can; else keep what is refused to its class."""
         lasts = self.state.queue.lasts(row.key)
         if not backfill.may_fit(kind, self._free()):
-            refused[id(kind)] = 1
+            refused[kind] = 1
             return False
         if kind.funds is None:
             kind.funds = Search(self.state, row.demand, now=self.turn.now).funds()
@@ -283,7 +281,7 @@ class _Pass:
         if plan is not None and self._starts(row, plan):
             return True
         if plan is None or not self.state.queue.is_in_line(row.key):
-            refused[id(kind)] = min(lasts, refused.get(id(kind), ALL))
+            refused[kind] = min(lasts, refused.get(kind, ALL))
             if not self.promises._is_paid_now(row):
                 kind.unpaid_from = min(kind.unpaid_from, lasts)
         return False
@@ -308,8 +306,9 @@ class _Pass:
         return True
 
     def _owners_first(self, row: RunRow, plan: Plan) -> bool:
-        """Let the owners of other people's money in this plan start their own waiting runs on it; True if any did."""
-        state = self.state
+        """Let the owners of other people's money in this plan start their own waiting runs on it; True if any did, or
+        somebody whose money was in their plans: this one is stale then."""
+        state, facts = self.state, len(self.turn.facts)
         for owner in dict.fromkeys(one.payer for one in plan.segments if one.payer != row.demand.owner):
             spent = {(one.budget, one.envelope) for one in plan.segments if one.payer == owner}
             kinds = [kind for kind in state.queue.classes(self.flavor) if kind.demand.owner == owner]
@@ -319,7 +318,8 @@ class _Pass:
                 if claim is not None and spent & {
                     (one.budget, one.envelope) for one in claim.segments if one.funding == "owned"
                 }:
-                    return self._starts(other, claim)
+                    self._starts(other, claim)
+                    return len(self.turn.facts) > facts
         return False
 
 

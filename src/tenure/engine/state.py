@@ -389,8 +389,8 @@ class State:
             for share in one.plan.shares:  # what is cut for it is free when it is over
                 self.changes.gain_node(flavor, share.node)
         self._leaves_room(row)
-        if one.state == "Active" and (old is None or old.plan.shares != one.plan.shares):
-            self._held_on(flavor, one)  # those who were to have this by cuts have it elsewhere
+        if one.state == "Active" and (old is None or old.plan != one.plan):
+            self._held_on(flavor, one)  # those who were to have this by cuts, or after it, are to be looked at
             self.came_free({flavor})
         if one.state not in ("Released", "Canceled"):
             self.restore_reservation(one)

@@ -160,7 +160,7 @@ class Promises:
         if one.state == "Active" and activation.is_awaited(turn, one):
             return False
         before = state.reservations.get(row.key)
-        pending, fundable = one.state == "Pending", self.fundable(row)
+        pending, fundable = one.state == "Pending", self.fundable(row, one)
         if (
             (pending and activation.awaits_ends(turn, row, one))
             or (fundable and (pending or f"Reservation/{one.key}" in state.void) and activation.resolve(turn, row, one))
@@ -171,10 +171,14 @@ class Promises:
         self.plan_anew(row, one)
         return state.reservations.get(row.key) != before
 
-    def fundable(self, row: RunRow) -> bool:
-        """True if the money suffices now, once those have gone who are overdue."""
+    def fundable(self, row: RunRow, one: Reservation) -> bool:
+        """True if the money of a start that is due suffices now, once those have gone who are overdue."""
         horizon = self.state.horizon
-        with horizon.set_aside((row.key,)), horizon.without(self.state.overdue_before(row, now=self.now)):
+        with (
+            horizon.set_aside((row.key,)),
+            activation.alone(self.state, row, one),
+            horizon.without(self.state.overdue_before(row, now=self.now)),
+        ):
             return Search(self.state, row.demand, now=self.now).fundable(self.now) == self.now
 
     # -- repair --
@@ -208,22 +212,25 @@ class Promises:
     def _broken(
         self, standing: list[tuple[RunRow, Reservation]], doubtful: set[str]
     ) -> Iterator[tuple[RunRow, Reservation]]:  # fmt: skip
-        """Those of the doubtful that do not fit any more beside leases and the promises before them that stand."""
-        state = self.state
+        """Those of the doubtful that do not fit any more beside leases, the promises before them that stand, and those
+        that are due: who is late holds its slice for as much longer."""
+        horizon = self.state.horizon
         last = max(index for index, (row, _) in enumerate(standing) if row.key in doubtful)
-        later = [row.key for row, _ in standing[last + 1 :]]
+        due = [(row, one) for row, one in standing if is_due(one, self.now)]
+        to_come = [(row, one) for row, one in standing[: last + 1] if not is_due(one, self.now)]
+        later = [row.key for row, one in standing[last + 1 :] if not is_due(one, self.now)]
         broken: list[tuple[RunRow, Reservation]] = []
-        with state.horizon.set_aside(later):
-            claims = {row.key: state.horizon.retract(row.key) for row, _ in standing[: last + 1]}
-            for row, one in standing[: last + 1]:
+        with horizon.set_aside(later):
+            claims = {row.key: horizon.retract(row.key) for row, _ in (*due, *to_come)}
+            for row, one in (*due, *to_come):
                 if row.key in doubtful and not self._still_fits(row, one):
                     broken.append((row, one))
                 elif (claim := claims[row.key]) is not None:
                     plan = self._as_late_as_it_is(row, one, claim.plan)
-                    state.horizon.lay(row.key, claim.flavor, plan, claim.period, cuts=claim.cuts)
-        for row, one in standing[: last + 1]:  # those that are broken as well, until they are planned anew
+                    horizon.lay(row.key, claim.flavor, plan, claim.period, cuts=claim.cuts)
+        for row, one in (*due, *to_come):  # those that are broken as well, until they are planned anew
             if claims[row.key] is not None:
-                state.claim(one)
+                self.state.claim(one)
         return iter(broken)
 
     def _as_late_as_it_is(self, row: RunRow, one: Reservation, plan: Slice) -> Slice:
