@@ -362,7 +362,8 @@ def awaits_draw(turn: Turn, row: RunRow, one: Reservation) -> bool:
     there = (lease for share in one.plan.shares for lease in state.leases_on(share.node))
     paid = (state.leases[key] for fund in sorted(_payers(state, one.plan)) for key in state.books.funds[fund].leases)
     there_too = (state.reservations[key] for share in one.plan.shares for key in state.horizon.claims_on(share.node))
-    waits = any(other.reason in HINDERED or is_drawn_for(other, state.draws) for other in there_too)
+    earlier = (other for other in there_too if other.turn < one.turn)  # who comes later cannot be waited for
+    waits = any(other.reason in HINDERED or is_drawn_for(other, state.draws) for other in earlier)
     if not waits and not any(shortage.is_unpaid(state, lease, now=turn.now) for lease in chain(there, paid)):
         return False
     promise.hinder(turn, row, hindered)

@@ -7,7 +7,7 @@ work and leave the claims of reservations alone, so a plan made here cannot dela
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from tenure.api.policy import Policy
 from tenure.engine.books import Fund
@@ -27,7 +27,8 @@ class Future:
         domains: Collection[tuple[Location, str]] | None = None, nodes: Collection[str] | None = None,
         without: Collection[str] = (),
     ) -> None:  # fmt: skip
-        """``without``: leases that the topology shows as ended already, though they are not."""
+        """``nodes``: only these, and if it says how much, no more of each; ``without``: leases that the topology shows
+        as ended already, though they are not."""
         self._without = without
         self._topology = topology
         self._horizon = horizon
@@ -95,6 +96,8 @@ class Future:
         if not row.open:
             return 0
         free = row.size("free") + self._horizon.low(row.name, self._at, self._end, self._without)
+        if isinstance(self._nodes, Mapping):
+            free = min(free, self._nodes.get(row.name, 0))
         if kind == "fill" and self._at == self._now:
             free = max(0, free) + row.size("fill") - row.size("free")
             free = min(free, self._horizon.left_for_guests(row, self._at, self._end, self._without))

@@ -11,7 +11,7 @@ from tenure.engine.demand import Demand
 from tenure.engine.queue.changes import NEVER
 from tenure.engine.queue.order import ALL, WaitingClass
 from tenure.engine.state import State
-from tenure.units import FOREVER, Instant, Micros
+from tenure.units import FOREVER, Instant, Micros, parse_duration
 
 NODES_MAX = 64
 """If more nodes than that have gained something, a plan is as quick as to look at each."""
@@ -90,7 +90,10 @@ def hole_for(state: State, kind: WaitingClass, holes: Holes, free: int) -> Micro
         return 0
     if paid_anew or kind.asked == NEVER:
         return FOREVER
-    return min(holes.longest(kind.demand, since), kind.unpaid_from - 1)
+    longest = holes.longest(kind.demand, since)
+    if not kind.declares and longest > parse_duration(state.policy.patience):
+        longest = FOREVER  # it starts past promises that are so far off
+    return min(longest, kind.unpaid_from - 1)
 
 
 def may_fit(kind: WaitingClass, free: int) -> bool:

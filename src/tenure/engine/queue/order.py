@@ -25,10 +25,11 @@ ALL: Micros = FOREVER + 1
 class WaitingClass:
     """Runs that ask for the same and differ in how long they take; what was refused to them last."""
 
-    __slots__ = ("asked", "demand", "funds", "key", "line", "owner", "ran", "refused_from", "unpaid_from")
+    __slots__ = ("asked", "declares", "demand", "funds", "key", "line", "owner", "ran", "refused_from", "unpaid_from")
 
-    def __init__(self, key: ClassKey, demand: Demand, owner: str) -> None:
-        self.key, self.demand, self.owner = key, demand, owner
+    def __init__(self, key: ClassKey) -> None:
+        self.key = key
+        self.demand, self.owner, self.declares = key
         self.line = Line()
         self.ran: list[Age] = []
         """Those of them that already ran, and are queued again: they come first when a place is dealt."""
@@ -46,8 +47,9 @@ class WaitingClass:
         self.asked, self.refused_from, self.unpaid_from, self.funds = NEVER, ALL, ALL, None
 
 
-ClassKey = tuple[Demand, str]
-"""(a demand without its duration, the owner whose places count)"""
+ClassKey = tuple[Demand, str, bool]
+"""(a demand without its duration, the owner whose places count, whether it declares how long it takes: who does not may
+be paid where who takes long is not)"""
 
 
 class Waiting:
@@ -74,11 +76,11 @@ class Queue:
 
     def add(self, run: str, age: Age, demand: Demand, *, owner: str, ran: bool, in_line: bool) -> None:
         """A run waits. ``ran``: it ran before; ``in_line``: it is free to start, and holds no promise."""
-        key = (structs.replace(demand, duration=None), owner)
+        key = (structs.replace(demand, duration=None), owner, demand.duration is not None)
         classes = self._classes.setdefault(demand.flavor, {})
         kind = classes.get(key)
         if kind is None:
-            kind = classes[key] = WaitingClass(key, key[0], owner)
+            kind = classes[key] = WaitingClass(key)
         lasts = FOREVER if demand.duration is None else demand.duration
         self._runs[run] = Waiting(age, kind, lasts, ran=ran)
         insort(self._ages.setdefault(demand.flavor, []), age)

@@ -6,7 +6,7 @@ that stand. Only the first of each line is moved earlier; the others stand until
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 import msgspec
 
@@ -18,7 +18,6 @@ from tenure.engine.forecast import Search, Start, plan_now, slice_of, why_not_no
 from tenure.engine.future import Ahead
 from tenure.engine.horizon import GRACE
 from tenure.engine.plan import Plan, find_plan
-from tenure.engine.promise import NOWHERE
 from tenure.engine.queue.backfill import Holes
 from tenure.engine.queue.changes import NEVER
 from tenure.engine.queue.starting import start_run
@@ -134,20 +133,21 @@ class Promises:
                   if key != row.key and not is_held(state.reservations[key], state.draws)]  # fmt: skip
         later = [key for key in others if follows(state.horizon.claims[key].plan, one.plan)]
         end = FOREVER if row.demand.duration is None else now + row.demand.duration
+        shares = {share.node: share.gpus for share in one.plan.shares}
         with state.horizon.put_off(later, end) as any_claim:
-            plan = self._on_nodes(row, one) if any_claim else None
-        if plan is not None and slice_of(plan, at=now, duration=None).shares == one.plan.shares:
+            plan = self._on_nodes(row, one, shares) if any_claim else None
+        if plan is not None:
             return plan, later
         if by is None or now > by + GRACE or not others:
             return None, ()
         with state.horizon.set_aside(others):  # a moment late, on the very nodes and money: that breaks nothing
-            plan = self._on_nodes(row, one)
-        found = NOWHERE if plan is None else slice_of(plan, at=now, duration=None)
-        same = (found.shares, found.segments) == (one.plan.shares, one.plan.segments)
+            plan = self._on_nodes(row, one, shares)
+        same = plan is not None and slice_of(plan, at=now, duration=None).segments == one.plan.segments
         return (plan, others) if same else (None, ())
 
-    def _on_nodes(self, row: RunRow, one: Reservation) -> Plan | None:
-        nodes, now = {share.node for share in one.plan.shares}, self.now
+    def _on_nodes(self, row: RunRow, one: Reservation, shares: Mapping[str, int] | None = None) -> Plan | None:
+        """A plan on the promised nodes; ``shares``: on no more of each than was promised."""
+        now, nodes = self.now, shares or {share.node for share in one.plan.shares}
         world = world_at(self.state, now=now, at=now, length=row.demand.duration, nodes=nodes)
         plan = find_plan(world, row.demand, now=now)
         return plan if plan is not None and plan.shape.active >= one.plan.width else None

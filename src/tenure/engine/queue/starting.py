@@ -14,6 +14,7 @@ from tenure.engine.future import Future
 from tenure.engine.life import start
 from tenure.engine.plan import Plan
 from tenure.engine.state import RunRow, State
+from tenure.engine.topology import PoolKind
 from tenure.engine.turn import Turn
 from tenure.facts import Decided, Reason
 from tenure.units import Instant
@@ -25,21 +26,22 @@ def start_run(turn: Turn, row: RunRow, plan: Plan, *, aside: Collection[str] = (
     state.horizon.retract(row.key)
     who = Who(row.namespace, row.name, row.run.metadata.uid, row.run.spec.owner, row.life.attempt + 1)
     until = None if row.demand.duration is None else now + row.demand.duration
-    bound = bind(plan.parts, who, state.topology, now=now, until=until, pod=row.demand.pod,
-                 free=_free_of(turn, row, plan, aside) if row.demand.fill else None)  # fmt: skip
     past, first = _starts_past(state, row), _first_in_the_way(state, row, plan) if until is None else None
+    end = first if until is None else until
+    bound = bind(plan.parts, who, state.topology, now=now, until=until, pod=row.demand.pod,
+                 free=_free_of(turn, plan, aside, end=end) if row.demand.fill else None)  # fmt: skip
     turn.emit(Decided(namespace=row.namespace, run=row.name, verdict=plan.verdict))
     start(turn, row, bound, admitted(plan, len({lease.node for lease in bound.leases})),
           backfilled=past or first is not None, until=first)  # fmt: skip
     promise.release(turn, row)
 
 
-def _free_of(turn: Turn, row: RunRow, plan: Plan, aside: Collection[str]) -> Callable[[str], int]:
-    """How much of a node opportunistic work may take before it sits on spares: what nobody was promised."""
+def _free_of(turn: Turn, plan: Plan, aside: Collection[str], *, end: Instant | None) -> Callable[[str], int]:
+    """How much of a node opportunistic work may take before it sits on spares: what nobody was promised until then."""
     horizon, now, topology = turn.state.look_ahead(turn.now), turn.now, turn.state.topology
     nodes = {node for part in plan.parts for group in part.groups for node, _ in (*group.active, *group.spares)}
     with horizon.set_aside(aside):
-        future = Future(topology, horizon, now=now, at=now, length=row.demand.duration)
+        future = Future(topology, horizon, now=now, at=now, length=None if end is None else end - now)
         return {node: future.size(topology.rows[node]) for node in nodes}.__getitem__
 
 
@@ -58,13 +60,14 @@ def _first_in_the_way(state: State, row: RunRow, plan: Plan) -> Instant | None:
             for node, gpus in (*group.active, *group.spares):
                 taken[node] = taken.get(node, 0) + gpus
     horizon, rows, found = state.horizon, state.topology.rows, list[Instant]()
+    kind: PoolKind = "fill" if row.demand.fill else "free"
     for key, claim in horizon.claims.items():
         begin, end = claim.plan.start, claim.plan.until
         if key == row.key or claim.flavor != row.demand.flavor or begin is None:
             continue
         for share in claim.plan.shares:
             gpus = taken.get(share.node, 0)
-            if gpus and rows[share.node].size("free") + horizon.low(share.node, begin, end) < gpus:
+            if gpus and rows[share.node].size(kind) + horizon.low(share.node, begin, end) < gpus:
                 found.append(begin)
         if _is_short(state, plan, begin, end, {(one.budget, one.envelope) for one in claim.plan.segments}):
             found.append(begin)
