@@ -356,13 +356,16 @@ class World:
             if concurrency is not None:
                 yield "AggregateCapExceeded", concurrency - busy * sum(one.held for one in members) - mine
             if hours is not None:
-                spent = sum(one.used + busy * one.ahead for one in members)
+                spent = self.used_together(members) + busy * sum(one.ahead for one in members)
                 yield "AggregateCapExceeded", (hours * HOUR - spent) // self.period - mine
         mine = sum(gpus for one, gpus in taken if one.account is account)
         if terms.max_gpu_hours is not None:
             spent = account.used + busy * account.ahead
             yield "IntegralCapExceeded", (terms.max_gpu_hours * HOUR - spent) // self.period - mine
         yield "ConcurrencyCapExceeded", terms.concurrency - busy * account.held - mine
+
+    def used_together(self, members: list[Account]) -> int:
+        return sum(one.used for one in members)
 
     def pay(
         self, payers: Iterable[Candidate], gpus: int, taken: list[Payment], *, rested: bool = False

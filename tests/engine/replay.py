@@ -12,13 +12,14 @@ Then the scan of ``oracle`` is asked. The run that is asked about must be younge
   a minute, and again half a minute later if it is not. One that is past its end is counted on to go for half a minute
   more, unless it was backfilled. One that overstays goes on for ever; if it was backfilled, it is the first to go when
   somebody needs its place, so a second replay may be asked for, without it.
-- Hours: a lease with a declared end ahead is charged up to that end, any other up to the instant in question; what is
-  reserved is charged in full.
+- Hours: a lease with a declared end ahead is charged up to that end, one that was asked to leave up to now, any other
+  up to the instant in question, or to the last start that is promised on the same money; what is reserved is charged
+  in full.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 
 from tenure.api.run import Run
@@ -131,16 +132,17 @@ class Replay:
         start, until = one.plan.start, one.plan.until
         assert start is not None
         waits = one.state == "Active" or one.reason in ("NoCustodian", "DrawWaits", "EndsLate")
-        if waits or start <= self.now:
-            start, until = start if one.by is None else one.by, None
+        by = start if one.by is None else one.by
+        if waits or by <= self.now:
+            start, until = by, None
             lasts = self.fleet.state.runs[one.run_key].run.spec.runtime.expected_duration
-            if lasts and waits:  # it will start when others have left: within half a minute, or twice that, and so on
-                leaves = LEAVES_WITHIN
-                while start + leaves <= self.now:
+            if lasts and waits:  # it will start when others have left: half a minute is no delay; then it is given as
+                leaves = LEAVES_WITHIN  # long as it is late, in steps that double
+                while by + leaves < self.now:
                     leaves *= 2
-                until = start + leaves + parse_duration(lasts)
-            elif lasts:  # nobody knows when it will start: it is held as long, and as long again
-                until = start + parse_duration(lasts) * ((self.now - start) // parse_duration(lasts) + 1)
+                until = by + parse_duration(lasts) + (leaves if self.now > by + LEAVES_WITHIN else 0)
+            elif lasts:  # it will start now, at the soonest
+                until = self.now + parse_duration(lasts)
         return Slice(start=start, until=until, shares=one.plan.shares, segments=one.plan.segments)
 
     def _instants(self) -> list[Instant]:
@@ -209,6 +211,12 @@ class Replay:
             for moment in self.moments(at, length)
         )
 
+    def last_start(self, funds: Collection[Fund], at: Instant, *, lent: bool = False) -> Instant:
+        """An instant, or the last start that is promised on some money, if that is later."""
+        starts = (plan.start or 0 for _, plan in self.claims
+                  if any(pays(fund, one, lent=lent) for fund in funds for one in plan.segments))  # fmt: skip
+        return max([at, *starts])
+
     def _hours(self, fund: Fund, at: Instant, *, lent: bool) -> int:
         """GPU-microseconds that an envelope will have spent and promised by then."""
         spent = sum(len(one.lease.gpus) * (one.end - one.lease.start) for one in self.closed
@@ -216,7 +224,8 @@ class Replay:
         for lease in self.leases:
             if pays(fund, lease, lent=lent):
                 declared = lease.until if lease.until is not None and lease.until > self.now else None
-                end = self.now if self.ends[lease.key] == self.now else at if declared is None else declared
+                leaves = lease.key in self.asked or self.ends[lease.key] == self.now
+                end = declared if declared is not None else self.now if leaves else at
                 spent += len(lease.gpus) * (end - lease.start)
         for reservation, plan in self.claims:
             lasts = self.fleet.state.runs[reservation.run_key].run.spec.runtime.expected_duration
@@ -245,14 +254,18 @@ class World(oracle.World):
         state = replay.fleet.state
         nodes = [row.node for row in state.topology.rows.values()]
         super().__init__(nodes, [], list(state.budgets.values()), [], wanted, at, replay.policy)
-        self.today = replay.now
+        self.replay, self.at, self.today = replay, at, replay.now
         for one in self.machines:
             one.free = list(range(replay.free(one.name, one.gpus, at, self.duration)))
         for account in self.accounts:
             account.held = replay.paid(account.key, at, self.duration, lent=False)
             account.lent = replay.paid(account.key, at, self.duration, lent=True)
-            account.used = replay.hours(account.key, at, lent=False)
-            account.lent_used = replay.hours(account.key, at, lent=True)
+            account.used = replay.hours(account.key, replay.last_start([account.key], at), lent=False)
+            account.lent_used = replay.hours(account.key, replay.last_start([account.key], at, lent=True), lent=True)
+
+    def used_together(self, members: list[oracle.Account]) -> int:
+        by = self.replay.last_start([one.key for one in members], self.at)
+        return sum(self.replay.hours(one.key, by, lent=False) for one in members)
 
     def bar(self, account: oracle.Account, funding: str) -> str:
         """An envelope whose window has not opened yet may refuse to be reserved."""

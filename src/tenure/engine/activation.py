@@ -9,7 +9,7 @@ lottery is frozen first and drawn when its custodians have revealed. Nothing is 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from fractions import Fraction
 from heapq import nsmallest
 from itertools import chain, islice
@@ -298,12 +298,14 @@ def awaits_ends(turn: Turn, row: RunRow, one: Reservation, *, leaving: bool = Fa
     state, late = turn.state, _late(turn, one)
     if not late or (not leaving and all(key in state.ending for key in late)):
         return False
-    cuts = one.confidence == "conservative" and not leaving  # its nodes are made free; what it waits for is money
     with alone(state, row, one):
-        if cuts and not Search(state, row.demand, now=turn.now).short(turn.now):
+        cuts = one.confidence == "conservative"
+        is_short = cuts and bool(Search(state, row.demand, now=turn.now).short(turn.now))
+        if cuts and not is_short and not leaving:
             return False
         with state.horizon.without(state.overdue_before(row, now=turn.now)):
-            if not cuts and not all(_has_room(turn, share, late, row.demand.duration) for share in one.plan.shares):
+            has_room = (_has_room(turn, share, late, row.demand.duration) for share in one.plan.shares)
+            if not is_short and not all(has_room):  # nodes are made free by cuts; what it waits for is money
                 return False
             with state.horizon.unpaid((), late=late):
                 if Search(state, row.demand, now=turn.now).fundable(turn.now) != turn.now:
@@ -542,7 +544,7 @@ def alone(state: State, row: RunRow, one: Reservation) -> Iterator[None]:
     behind = [key for key in others if state.reservations[key].turn > one.turn]
     follow = [key for key in others if key not in behind and follows(claims[key].plan, one.plan)]
     end = FOREVER if row.demand.duration is None else state.now + row.demand.duration
-    with state.horizon.set_aside(behind), state.horizon.put_off(follow, end):
+    with state.horizon.set_aside(behind), state.horizon.put_off(follow, end), state.horizon.for_who_is_due():
         yield
 
 
@@ -564,8 +566,9 @@ def own_aside(
     ]
     for key in aside:
         state.horizon.retract(key)
+    is_due = nullcontext() if behind is None else state.horizon.for_who_is_due()
     try:
-        with state.horizon.put_off(later, FOREVER if lasts is None else state.now + lasts):
+        with state.horizon.put_off(later, FOREVER if lasts is None else state.now + lasts), is_due:
             yield
     finally:
         for key in aside:

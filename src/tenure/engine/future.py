@@ -114,12 +114,9 @@ class Ahead:
     earlier instant)."""
 
     def __init__(
-        self, horizon: Horizon, *, now: Instant, at: Instant, length: Micros | None, since: Instant | None = None,
-        as_spent: bool = False,
-    ) -> None:  # fmt: skip
-        """``as_spent``: what goes on without an end has spent what it has spent by now, and no more."""
+        self, horizon: Horizon, *, now: Instant, at: Instant, length: Micros | None, since: Instant | None = None
+    ) -> None:
         self._horizon = horizon
-        self._as_spent = as_spent
         self._now = now
         self.at = at
         self._since = at if since is None else since
@@ -148,13 +145,13 @@ class Ahead:
         """Used and committed ``by`` then, what is promised to waiting runs included."""
         money, now = self._horizon.money.get(fund.key) or NO_MONEY, self._now
         committed = fund.ahead.ahead(now)  # first: it forgets the ends that are past
-        by = now if self._as_spent else self.by((fund,)) if by is None else by
+        by = now if self._horizon.as_spent else self.by((fund,)) if by is None else by
         openly = (fund.total.rate - fund.ahead.gpus - money.spared) * (by - now)
         return fund.total.used(now) + committed + openly + money.hours
 
     def lent_spent(self, fund: Fund) -> GpuMicros:
         money, now = self._horizon.money.get(fund.key) or NO_MONEY, self._now
         committed = fund.lent_ahead.ahead(now)
-        by = now if self._as_spent else max(self.at, money.lent_starts.last())
+        by = now if self._horizon.as_spent else max(self.at, money.lent_starts.last())
         openly = (fund.lent.rate - fund.lent_ahead.gpus - money.lent_spared) * (by - now)
         return fund.lent.used(now) + committed + openly + money.lent_hours

@@ -148,6 +148,8 @@ class Horizon:
         """Leases of backfilled runs that have overstayed."""
         self.imagined = False
         """Whether the future is being looked at without some of those."""
+        self.as_spent = False
+        """Whether what goes on without an end is looked at as if it spent no more than it has."""
         self._held: dict[str, _Held] = {}
         self._of_fund: dict[FundKey, dict[str, None]] = {}
         self._fund_ends: dict[FundKey, tuple[Instant | None, Instant | None]] = {}
@@ -258,6 +260,16 @@ class Horizon:
             for held in gone:
                 self._pay_until(held, 0, sign=-1)
                 self._spare(held.lease, -1)
+
+    @contextmanager
+    def for_who_is_due(self) -> Iterator[None]:
+        """The same future, as a start sees it that is due: it was promised its hours, and what others without an end
+        may spend until later starts are due is for those to miss."""
+        before, self.as_spent = self.as_spent, True
+        try:
+            yield
+        finally:
+            self.as_spent = before
 
     @contextmanager
     def paid_by(self, lease: str, *others: Lease) -> Iterator[None]:

@@ -149,7 +149,8 @@ class Promises:
         """A plan on the promised nodes; ``shares``: on no more of each than was promised."""
         now, nodes = self.now, shares or {share.node for share in one.plan.shares}
         world = world_at(self.state, now=now, at=now, length=row.demand.duration, nodes=nodes)
-        plan = find_plan(world, row.demand, now=now)
+        with self.state.horizon.for_who_is_due():
+            plan = find_plan(world, row.demand, now=now)
         return plan if plan is not None and plan.shape.active >= one.plan.width else None
 
     # -- a start that is due --
@@ -226,22 +227,28 @@ class Promises:
                 if row.key in doubtful and not self._still_fits(row, one):
                     broken.append((row, one))
                 elif (claim := claims[row.key]) is not None:
-                    plan = self._as_late_as_it_is(row, one, claim.plan)
+                    plan = self._as_it_counts(row, one, claim.plan)
                     horizon.lay(row.key, claim.flavor, plan, claim.period, cuts=claim.cuts)
         for row, one in (*due, *to_come):  # those that are broken as well, until they are planned anew
             if claims[row.key] is not None:
                 self.state.claim(one)
         return iter(broken)
 
-    def _as_late_as_it_is(self, row: RunRow, one: Reservation, plan: Slice) -> Slice:
-        """What a start that is late holds, if it were made now: who is planned anew gives it more time than that."""
-        if row.demand.duration is None or not is_due(one, self.now):
+    def _as_it_counts(self, row: RunRow, one: Reservation, plan: Slice) -> Slice:
+        """What a promise takes from those who are looked at after it: half a minute later than it is due, which breaks
+        nothing, and, if it is late, for as much longer as if it were made now."""
+        if plan.start is None:
             return plan
-        return msgspec.structs.replace(plan, until=self.now + row.demand.duration)
+        due = max(plan.start, self.now)
+        late = row.demand.duration is not None and is_due(one, self.now)
+        until = self.now + (row.demand.duration or 0) if late else plan.until
+        start = due + GRACE if until is None or due + GRACE < until else due
+        return msgspec.structs.replace(plan, start=start, until=until)
 
     def _still_fits(self, row: RunRow, one: Reservation) -> bool:
         """The same; who was backfilled and overstays goes first, but for a run that was itself cut."""
-        with self.state.horizon.without(self.state.overdue_before(row, now=self.now)):
+        horizon, overdue = self.state.horizon, self.state.overdue_before(row, now=self.now)
+        with horizon.without(overdue), horizon.for_who_is_due():
             return self.fits(row, one)
 
     def fits(self, row: RunRow, one: Reservation) -> bool:
@@ -291,7 +298,7 @@ class Promises:
         rest = None if row.demand.duration is None else max(1, row.demand.duration - GRACE)
         walked = walk(state.books, state.family, row.demand, now=start, today=self.now)
         able = {(*each.fund.key, each.funding): each for each in walked if each.bar is None}
-        ahead = Ahead(state.horizon, now=self.now, at=max(at, self.now), length=rest, as_spent=True)
+        ahead = Ahead(state.horizon, now=self.now, at=max(at, self.now), length=rest)
         lookahead = parse_duration(state.policy.lookahead)
         purse = Purse(row.demand, now=start, lookahead=lookahead, borrowed=0, ahead=ahead)
         for part in one.plan.segments:
