@@ -162,16 +162,27 @@ def ends(world: World, lease: Lease, one: Reservation) -> Instant:
         end = lease.until if running is None else max(lease.until, running + parse_duration(duration))
     if end is not None and end < now and (life.backfilled or life.bound is not None):
         return FOREVER if world.lives.get(one.run_key, Life()).cut else now
-    ahead = FOREVER if end is None or end < now else end
+    waited = (one.plan.start or 0 if one.by is None else one.by) + 30 * SECOND <= now
+    is_backfill = life.backfilled or life.bound is not None
+    ahead = FOREVER if end is None or end < now or (end == now and waited and not is_backfill) else end
+    if ahead == FOREVER and end == now:
+        return FOREVER
     hours = [runs_out(world, pot) for pot in pots_of(world, lease) if pot[-1] == "hours"]
     window = closing(world, lease.budget, lease.envelope)
     return min(ahead, *hours, FOREVER if window is None or window < now else window)
 
 
 def runs_out(world: World, pot: Name) -> Instant:
-    rate = sum(len(lease.gpus) for lease in world.leases.values() if pot in pots_of(world, lease))
-    left = room(world, pot) - used(world, pot, committed=False)
-    return world.now + left // rate if rate and left >= 0 else FOREVER
+    paid = [lease for lease in world.leases.values() if pot in pots_of(world, lease)]
+    rate = sum(len(lease.gpus) for lease in paid)
+    at, left = world.now, room(world, pot) - used(world, pot, committed=False)
+    ends = [(lease.until, len(lease.gpus)) for lease in paid if lease.until and lease.key not in world.ending]
+    for end, gpus in sorted(one for one in ends if one[0] > world.now):
+        if not rate or left < 0 or at + left // rate < end:
+            break
+        left -= rate * (end - at)
+        rate, at = rate - gpus, end
+    return at + left // rate if rate and left >= 0 else FOREVER
 
 
 # --- pots -----------------------------------------------------------------------------------------------------
@@ -240,7 +251,10 @@ def used(world: World, pot: Name, *, committed: bool = True) -> int:
 
 
 def is_open(world: World, budget: str, envelope: str, one: Reservation, at: Instant) -> bool:
-    end = closing(world, budget, envelope)
+    end, payer = closing(world, budget, envelope), world.budgets[budget].spec.owner
+    spec = world.runs[one.run_key].spec
+    if payer != spec.owner and not (spec.funding.allow_borrow and payer in spec.funding.sponsors):
+        return False
     over = at if one.plan.until is None else max(one.plan.start or 0, world.now) + lasts(one)
     return end is None or over <= end
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from tenure.api.budget import Budget
 from tenure.api.policy import Policy
+from tenure.api.run import Funding
 from tenure.audit import Auditor
 from tenure.facts import (
     Closed,
@@ -37,6 +38,7 @@ from tests.audit.builders import MM, SYS, T0, budget, cap, envelope, lease, lend
 
 STEPS = 40
 NODES = ("a-0", "a-1", "a-2")
+BORROWS = Funding(allow_borrow=True, sponsors=(MM,))
 PAYERS = [("sys", "west", SYS, "owned"), ("sys", "east", SYS, "owned"), ("vision", "west", MM, "borrowed")]
 
 
@@ -74,7 +76,7 @@ class Draw:
     def start(self) -> list[Fact]:
         waiting = [key for key, life in self.lives.items() if life.phase == "Pending"]
         name = self.random.choice([*(key.partition("/")[2] for key in waiting), self.new_name()])
-        of = run(name, 4, duration=self.random.choice([None, "10m", "30m", "1h"]))
+        of = run(name, 4, duration=self.random.choice([None, "10m", "30m", "1h"]), funding=BORROWS)
         opened = [self.opened(of, reason="Start") for _ in range(self.random.choice([1, 1, 2]))]
         is_past = self.random.random() < 0.4
         life = self.life(
@@ -99,7 +101,8 @@ class Draw:
     def reserve(self) -> list[Fact]:
         name = self.new_name()
         self.lives[f"rai/{name}"] = Life()
-        of = run(name, 4)
+        may_borrow = self.random.random() < 0.9
+        of = run(name, 4, funding=BORROWS if may_borrow else Funding())
         fact = ReservedFact(reservation=self.planned(f"rai/{name}", uid=f"u-{name}", run_uid=of.metadata.uid))
         self.promises[f"rai/{name}"] = fact.reservation
         return [PutRun(object=of), fact]

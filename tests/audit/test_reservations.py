@@ -217,6 +217,9 @@ def test_what_a_cap_allows_is_promised_with_its_envelopes(most: int, fine: bool)
     assert is_fine(starts(history, "younger", "a-1:0-7", envelope="east")) is fine
 
 
+BORROWS = Funding(allow_borrow=True, sponsors=(MM,))
+
+
 def borrowing(of: Slice) -> Slice:
     return replace(of, segments=(Segment(budget="vision", envelope="west", payer=MM, funding="borrowed", gpus=8),))
 
@@ -224,7 +227,7 @@ def borrowing(of: Slice) -> Slice:
 @pytest.mark.parametrize(("most", "paid", "fine"), [(16, LOAN, True), (15, LOAN, False), (15, None, True)])
 def test_what_may_be_lent_is_promised_and_an_owner_spends_beside_it(most: int, paid: Any, fine: bool) -> None:
     history = fleet().budgets(budget("vision", MM, envelope(lending=lends("*", max_concurrency=most))))
-    waiting(borrowing(SLICE), history)
+    waiting(borrowing(SLICE), history, of=replace(ELDER, spec=replace(ELDER.spec, funding=BORROWS)))
     other = {"paid": paid} if paid else {}
     assert is_fine(starts(history, "younger", "a-1:0-7", **other)) is fine
 

@@ -264,7 +264,8 @@ class World:
         held, spare, lent, ahead, lent_ahead = (Counter[tuple[str, str]]() for _ in range(5))
         for lease in self.fleet.leases():
             key, gpus = (lease.budget, lease.envelope), len(lease.gpus)
-            left = gpus * max(0, (lease.until or 0) - now)
+            is_leaving = lease.key in self.fleet.state.ending
+            left = 0 if is_leaving else gpus * max(0, (lease.until or 0) - now)
             held[key] += gpus
             ahead[key] += left
             spare[key] += gpus if lease.role == "Spare" else 0

@@ -12,9 +12,9 @@ Then the scan of ``oracle`` is asked. The run that is asked about must be younge
   a minute, and again half a minute later if it is not. One that is past its end is counted on to go for half a minute
   more, unless it was backfilled. One that overstays goes on for ever; if it was backfilled, it is the first to go when
   somebody needs its place, so a second replay may be asked for, without it.
-- Hours: a lease with a declared end ahead is charged up to that end, one that was asked to leave up to now, any other
-  up to the instant in question, or to the last start that is promised on the same money; what is reserved is charged
-  in full.
+- Hours: a lease that was asked to leave is charged up to now, any other with a declared end ahead up to that end, and
+  else up to the instant in question, or to the last start that is promised on the same money; what is reserved is
+  charged in full.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Replay:
         spent += sum(len(lease.gpus) * (self.now - lease.start) for lease in mine)
         since, left = self.now, hours * HOUR - spent
         while rate := sum(len(lease.gpus) for lease in mine if not self._is_over(lease, since)):
-            until = min((lease.until for lease in mine if lease.until and lease.until > since), default=None)
+            until = min((end for lease in mine if (end := self._commits(lease)) and end > since), default=None)
             if until is None or rate * (until - since) >= left:
                 return since - (-left // rate)
             left -= rate * (until - since)
@@ -126,7 +126,12 @@ class Replay:
 
     def _is_over(self, lease: Lease, at: Instant) -> bool:
         """Whether a lease was to end by then, and later than now."""
-        return lease.until is not None and self.now < lease.until <= at
+        until = self._commits(lease)
+        return until is not None and self.now < until <= at
+
+    def _commits(self, lease: Lease) -> Instant | None:
+        """The end up to which a lease has its hours: none, if it was asked to leave."""
+        return None if lease.key in self.asked else lease.until
 
     def _plan(self, one: Reservation) -> Slice:
         start, until = one.plan.start, one.plan.until
@@ -223,7 +228,8 @@ class Replay:
                     if pays(fund, one.lease, lent=lent))  # fmt: skip
         for lease in self.leases:
             if pays(fund, lease, lent=lent):
-                declared = lease.until if lease.until is not None and lease.until > self.now else None
+                until = self._commits(lease)
+                declared = until if until is not None and until > self.now else None
                 leaves = lease.key in self.asked or self.ends[lease.key] == self.now
                 end = declared if declared is not None else self.now if leaves else at
                 spent += len(lease.gpus) * (end - lease.start)

@@ -57,8 +57,8 @@ def test_who_overstays_is_cut_also_on_a_node_of_which_somebody_else_holds_a_part
 
 
 def test_what_was_enough_is_enough_where_somebody_holds_what_is_tried_out() -> None:
-    """One GPU more than ``over`` gives back: ``next`` takes of what is freed first, and the rest is what ``stuck`` was
-    told to leave. Once this was seen only after the cuts had been found to be enough (``over`` goes for its money as
+    """One GPU more than ``over`` gives back is freed by ``stuck`` alone: what is freed first goes to ``early``, whose
+    promise is the older one, and ``next`` waits for ``stuck``. Once this was seen only after the cuts had been found to be enough (``over`` goes for its money as
     well), and the engine stopped. Who was told to leave is counted on to go, however late: the promise stands, and is
     held until they have."""
     fleet = shared_node(7, over="org:a")
@@ -67,9 +67,9 @@ def test_what_was_enough_is_enough_where_somebody_holds_what_is_tried_out() -> N
     fleet.later("20m")
     assert not fleet.notes("StartMoved")
     fleet.leave("lab/over")
-    assert (fleet.where("lab/early"), fleet.where("lab/next")) == ({}, {"n1": 1})
+    assert (fleet.where("lab/early"), fleet.where("lab/next")) == ({"n0": 4, "n1": 3}, {})
     fleet.leave("lab/stuck")
-    assert fleet.where("lab/early") == {"n0": 4, "n1": 3}
+    assert fleet.where("lab/next") == {"n1": 1}
     assert set(starts(fleet, "lab/early")) == {240}
 
 

@@ -118,7 +118,6 @@ def test_what_will_be_spent_does_not_depend_on_who_looked_before(looks: str) -> 
                   policy=Policy(patience="1000h", on_budget_shortage="Coast"))  # fmt: skip
     fleet.start(run("long", 4, owner="org:a", lasts="1h"), run("busy", 16, owner="org:o", lasts="4h"))
     fleet.start(run("tiny", 4, owner="org:o"))
-    fleet.apply(run("waits", 8, owner="org:a", lasts="1h"))
     fleet.now = at("61m")
     if looks == "looked at":
         for fund in fleet.state.books.funds.values():
@@ -126,6 +125,7 @@ def test_what_will_be_spent_does_not_depend_on_who_looked_before(looks: str) -> 
     elif looks == "loaded":
         fleet.state = load(dump(fleet.state))
     fleet.succeed("lab/tiny")
+    fleet.apply(run("waits", 8, owner="org:a", lasts="1h"))
     assert start_of(fleet, "lab/waits") == "76m"
 
 

@@ -27,7 +27,7 @@ An excuse ends when the limit holds again.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from heapq import heappop, heappush
@@ -326,14 +326,30 @@ class LimitWatch:
         """The limits that bound what an envelope pays, as its owner's money or as a loan."""
         return (one for one in self._by_envelope.get(envelope, ()) if lent or not one.counts_lent)
 
-    def runs_out(self, envelope: EnvelopeKey, *, lent: bool, now: Instant) -> Instant:
-        """When the hours or the window that pay run out at the present rate, and the work has to end: of those that are
-        ahead."""
+    def runs_out(
+        self, envelope: EnvelopeKey, *, lent: bool, now: Instant, without: Collection[str] = ()
+    ) -> Instant:  # fmt: skip
+        """When the hours or the window that pay run out, if what is to end does, and the work has to end: of those that
+        are ahead. ``without``: leases that are left out."""
         if self._books.policy.on_budget_shortage == "Coast":
             return FOREVER
-        dues = [self._due[limit.key][0] for limit in self.on(envelope, lent=lent) if limit.key in self._due]
+        dues = [self._due_of(limit, now, without) for limit in self.on(envelope, lent=lent) if limit.key in self._due]
         # A limit is crossed the instant after it is reached.
         return min((due - 1 for due in dues if due > now), default=FOREVER)
+
+    def _due_of(self, limit: Limit, now: Instant, without: Collection[str]) -> Instant:
+        due = self._due[limit.key][0]
+        if limit.key.measure != "hours" or due <= now:
+            return due
+        leases = [self._books.leases[key].lease for key in self.staying(limit)]
+        gone = sum(len(each.gpus) for each in leases if each.key in without)
+        ends = [Relief(each.key, (each.budget, each.envelope), each.until, len(each.gpus), limit.counts_lent)
+                for each in leases
+                if each.until is not None and now < each.until < due and each.key not in without]  # fmt: skip
+        if not ends and not gone:
+            return due
+        found = crossing(limit, self._books.envelopes, since=now, reliefs=ends, less=gone)
+        return FOREVER if found is None else found
 
     def held(self, limit: Limit) -> int:
         """GPUs at once, of those too that were asked to end."""

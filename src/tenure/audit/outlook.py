@@ -14,12 +14,13 @@ To look at each promise when it begins is enough: leases only end, and claims on
 A lease is there until the end it declared (counted from when the pods were bound), until the bound of a run that
 declares none and was let past distant promises, or until what pays runs out, whichever comes first. Who was asked to
 leave is gone, and so is backfill that overstays: it is the first to go when somebody is due (but for a run that was
-itself cut, and cuts nobody). Who is past its end otherwise, or has none, stays for ever. Not in the way on its nodes
+itself cut, and cuts nobody). Who is past its end otherwise, or has none, stays for ever; so does who is to end at this
+very instant, for a promise that has waited for half a minute. Not in the way on its nodes
 are the runs that a ``conservative`` promise may cut, for itself and for those behind it: whom it names, unless that one
 has left the queue since it did, or will not have run for ``activationLead``. Cuts free machines, never money.
 
-A node that takes nothing new holds nothing, nor does money before its window opens; and money that would run out while
-the run is at work does not pay for it.
+A node that takes nothing new holds nothing, nor does money before its window opens, or that may not be spent on the run
+(any more); and money that would run out while the run is at work does not pay for it.
 
 Not seen from here: GPUs of pods that are not ours.
 """
@@ -33,10 +34,11 @@ from typing import NamedTuple
 from tenure.audit.accounts import EnvelopeKey, window_of
 from tenure.audit.books import Books, Holding
 from tenure.audit.checks_limits import LimitWatch
+from tenure.audit.checks_opening import relation
 from tenure.audit.limits import Limit, LimitKey
 from tenure.audit.places import capacity_of, refusal
 from tenure.audit.promises import Promise
-from tenure.facts import Lease
+from tenure.facts import FundingClass, Lease
 from tenure.units import FOREVER, SECOND, Instant, Micros, parse_duration
 
 LENIENCY: Micros = 30 * SECOND
@@ -98,8 +100,8 @@ class Outlook:
                     needed = promised + sum(len(each.lease.gpus) for each in staying)
             if needed > limit.bound:
                 return Lack(limit.key, limit.bound, needed)
-        for (envelope, _), gpus in sorted(one.money.items()):
-            if not self._pays(envelope, one, at=at):
+        for (envelope, funding), gpus in sorted(one.money.items()):
+            if not self._pays(envelope, funding, one, at=at):
                 return Lack(LimitKey(envelope[0], "envelope", envelope[1], "window"), 0, gpus)
         return None
 
@@ -135,7 +137,8 @@ class Outlook:
         return 0 if node is None or refusal(node) else capacity_of(node, self._books.policy)
 
     def _limits_of(self, one: Promise) -> list[Limit]:
-        found = {limit.key: limit for envelope, lent in one.money for limit in self._limits.on(envelope, lent=lent)}
+        found = {limit.key: limit for envelope, funding in one.money
+                 for limit in self._limits.on(envelope, lent=funding == "borrowed")}  # fmt: skip
         return [limit for key, limit in sorted(found.items()) if key.measure != "window"]
 
     def _spoken_for(self, limit: Limit) -> int:
@@ -146,11 +149,15 @@ class Outlook:
     def _length(self, one: Promise) -> Micros:
         return parse_duration(self._books.policy.lookahead) if one.lasts == FOREVER else one.lasts
 
-    def _pays(self, envelope: EnvelopeKey, one: Promise, *, at: Instant) -> bool:
-        """Whether an envelope is there, and open from when a promise is due until its run would be over."""
+    def _pays(self, envelope: EnvelopeKey, funding: FundingClass, one: Promise, *, at: Instant) -> bool:
+        """Whether an envelope is there, may pay for the run, and is open from when a promise is due until its run would
+        be over."""
         budget = self._books.budgets.get(envelope[0])
         found = next((each for each in budget.spec.envelopes if each.name == envelope[1]), None) if budget else None
-        if found is None:
+        run = self._books.run(one.run).run
+        if budget is None or found is None or run is None:
+            return False
+        if any(relation(self._books, found, run, payer=budget.spec.owner, funding=funding)):
             return False
         start, end = window_of(found)
         is_early = start is not None and start > at and not found.pre_activation.allow_admission
@@ -164,10 +171,16 @@ class Outlook:
         book = self._books.runs.get(one.run)
         cuts_nobody = book is not None and book.life.cut
         held = (self._books.leases[key] for key in keys if key not in self._without)
+        waited = one.by + LENIENCY <= self._now
         return [
             each
             for each in held
-            if not each.ending and (self._end_of(each) > at or (cuts_nobody and self._overstays(each)))
+            if not each.ending
+            and (
+                self._end_of(each) > at
+                or (cuts_nobody and self._overstays(each))
+                or (waited and self._declared(each) == self._now and not self._is_backfill(each))
+            )
         ]
 
     def _end_of(self, held: Holding) -> Instant:
@@ -184,8 +197,12 @@ class Outlook:
 
     def _overstays(self, held: Holding) -> bool:
         """Backfill that was to be gone by now."""
-        life, declared = self._books.run(held.lease.run_key).life, self._declared(held)
-        return (life.backfilled or life.bound is not None) and declared is not None and declared < self._now
+        declared = self._declared(held)
+        return self._is_backfill(held) and declared is not None and declared < self._now
+
+    def _is_backfill(self, held: Holding) -> bool:
+        life = self._books.run(held.lease.run_key).life
+        return life.backfilled or life.bound is not None
 
     def _declared(self, held: Holding) -> Instant | None:
         """The end that a lease declared. A duration is one of work, and counts from when the pods are bound; but who
@@ -199,7 +216,7 @@ class Outlook:
         return until if book.running_since is None else max(until, book.running_since + parse_duration(lasts))
 
     def _runs_out(self, envelope: EnvelopeKey, lent: bool) -> Instant:
-        return self._limits.runs_out(envelope, lent=lent, now=self._now)
+        return self._limits.runs_out(envelope, lent=lent, now=self._now, without=self._without)
 
 
 class _There:
@@ -221,5 +238,8 @@ class _There:
 
 def _share(limit: Limit, one: Promise) -> int:
     """GPUs that a promise takes from a limit."""
-    paid = one.money.items()
-    return sum(gpus for (envelope, lent), gpus in paid if envelope in limit.members and (lent or not limit.counts_lent))
+    return sum(
+        gpus
+        for (envelope, funding), gpus in one.money.items()
+        if envelope in limit.members and (funding == "borrowed" or not limit.counts_lent)
+    )

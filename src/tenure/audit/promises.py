@@ -16,7 +16,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from tenure.audit.accounts import EnvelopeKey
-from tenure.facts import Reservation
+from tenure.facts import FundingClass, Reservation
 from tenure.units import FOREVER, Instant, Micros
 
 CLAIMING = ("Pending", "Active")
@@ -31,8 +31,8 @@ class Promise(NamedTuple):
     lasts: Micros
     """FOREVER, where its run declares no end."""
     nodes: dict[str, int]
-    money: dict[tuple[EnvelopeKey, bool], int]
-    """GPUs by envelope, and whether they are lent."""
+    money: dict[tuple[EnvelopeKey, FundingClass], int]
+    """GPUs by envelope, and as what it pays them."""
     names: frozenset[str]
     """Runs that may be cut for it."""
     fact: int
@@ -57,11 +57,11 @@ def claims(one: Reservation) -> bool:
 def promise_of(one: Reservation, *, fact: int) -> Promise:
     """What a Reservation claims that is Pending or Active and has a start."""
     plan, forecast = one.plan, one.forecast
-    nodes, money = Counter[str](), Counter[tuple[EnvelopeKey, bool]]()
+    nodes, money = Counter[str](), Counter[tuple[EnvelopeKey, FundingClass]]()
     for share in plan.shares:
         nodes[share.node] += share.gpus
     for segment in plan.segments:
-        money[(segment.budget, segment.envelope), segment.funding == "borrowed"] += segment.gpus
+        money[(segment.budget, segment.envelope), segment.funding] += segment.gpus
     cut = {*forecast.odds, *(remedy.run for remedy in forecast.remedies)}
     return Promise(
         run=one.run_key,

@@ -565,7 +565,9 @@ def own_aside(
         and follows(claim.plan, behind)
     ]
     for key in aside:
-        state.horizon.retract(key)
+        claim = state.horizon.retract(key)
+        if claim is not None and key != row.key:  # its cuts it can have elsewhere, its money stays promised
+            state.horizon.lay(key, claim.flavor, msgspec.structs.replace(claim.plan, shares=()), claim.period)
     is_due = nullcontext() if behind is None else state.horizon.for_who_is_due()
     try:
         with state.horizon.put_off(later, FOREVER if lasts is None else state.now + lasts), is_due:

@@ -72,7 +72,7 @@ class _Pass:
 
     def over(self, rows: list[RunRow]) -> None:
         """Some runs are new, or changed, or their time has come."""
-        if self.promises.start_due() or self.promises.repair():
+        if self._keep_promises():
             self.state.agenda.flavors.add(self.flavor)
         for row in rows:
             one = promise.of(self.turn, row)
@@ -133,12 +133,18 @@ class _Pass:
         """Something came free for the flavor, or was taken from it."""
         again = True
         while again:
-            again = self.promises.start_due()
-            again = self.promises.repair() or again
+            again = self._keep_promises()
             again = self.promises.start_all(self.holes, self._free()) or again
             again = self.promises.improve() or again
             again = self._deal() or again
         self._backfill()
+
+    def _keep_promises(self) -> bool:
+        """Start those that are due, repair what the world broke, and only then plan anew who is due and cannot start:
+        what was in its way may have been broken itself. True if anything changed."""
+        changed = self.promises.start_due()
+        changed = self.promises.repair() or changed
+        return self.promises.start_due(plan_anew=True) or changed
 
     def _free(self) -> int:
         return backfill.free_gpus(self.state, self.flavor)

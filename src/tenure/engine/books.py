@@ -262,6 +262,8 @@ class Books:
         """Since when an envelope or a cap has been above its limit; it counts for as long as it is."""
         self.announced: set[Limit] = set()
         """Envelopes and caps of which something was said in the entry that is being made, or folded."""
+        self.leaving: set[str] = set()
+        """Leases that were asked to end."""
 
     # -- facts --
 
@@ -319,9 +321,18 @@ class Books:
         gpus = len(lease.gpus)
         fund.leases.add(lease.key)
         fund.borrowed += gpus if lease.role == "Borrowed" else 0
-        if lease.until is not None:
+        if lease.until is not None and lease.key not in self.leaving:
             for sums in _sums(fund, lease):
                 sums.open(gpus, lease.until)
+
+    def leave(self, lease: Lease) -> Fund:
+        """A lease was asked to end: what it had declared is no longer held for it."""
+        fund = self.funds[lease.budget, lease.envelope]
+        if lease.key not in self.leaving:
+            self.leaving.add(lease.key)
+            for sums in _sums(fund, lease) if lease.until is not None else ():
+                sums.close(len(lease.gpus), lease.until or 0)
+        return fund
 
     def close(self, lease: Lease, *, end: Instant) -> Fund:
         fund = self.funds[lease.budget, lease.envelope]
@@ -330,7 +341,7 @@ class Books:
             meter.close(gpus, at=end)
         fund.leases.discard(lease.key)
         fund.borrowed -= gpus if lease.role == "Borrowed" else 0
-        if lease.until is not None:
+        if lease.until is not None and lease.key not in self.leaving:
             for sums in _sums(fund, lease):
                 sums.close(gpus, lease.until)
         return fund

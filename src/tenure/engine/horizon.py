@@ -204,7 +204,7 @@ class Horizon:
 
     def leaving(self, lease: Lease, at: Instant) -> None:
         held = self._held[lease.key]
-        if held.leaving is None and (lease.until is None or lease.until <= at):
+        if not held.spared:
             held.spared = True  # it spends no hours until a start to come
             self._spare(lease, 1)
         held.asked, held.leaving = at, at + LEAVING

@@ -199,6 +199,7 @@ def load(body: bytes) -> State:
     for key, (reason, asked) in image.ending.items():
         state.ending[key] = reason
         state.horizon.leaving(state.leases[key], asked)
+        state.books.leave(state.leases[key])
     for pod in image.pods:
         _load_pod(state, pod)
     for row in state.runs.values():

@@ -292,7 +292,9 @@ class State:
     def _ending(self, fact: Ending, at: Instant) -> None:
         for name in fact.leases:
             self.ending[f"{fact.namespace}/{name}"] = fact.reason
-            self.horizon.leaving(self.leases[f"{fact.namespace}/{name}"], at)
+            lease = self.leases[f"{fact.namespace}/{name}"]
+            self.horizon.leaving(lease, at)
+            self.agenda.rearm(self.books.leave(lease))
         row = self.runs[f"{fact.namespace}/{fact.run}"]
         self._look_at_width(row)
         self.came_free({row.demand.flavor} if fact.leases else ())  # soon
@@ -309,6 +311,7 @@ class State:
             self.ending.pop(lease.key, None)
             self.topology.release(lease)
             fund = self.books.close(lease, end=fact.end)
+            self.books.leaving.discard(lease.key)
             if fact.reason not in ("Refund", "Swap"):  # what changes hands is opened again
                 self.books.relieved(fund, at=fact.end)
                 take_back(self.books, fund, self.policy, now=at)

@@ -12,6 +12,7 @@ import msgspec
 
 from tenure.engine import activation, promise, shortage
 from tenure.engine.activation import follows, may_cut
+from tenure.engine.books import Fund, FundKey
 from tenure.engine.cover import Purse, walk
 from tenure.engine.demand import Demand
 from tenure.engine.forecast import Search, Start, plan_now, slice_of, why_not_now, world_at
@@ -57,16 +58,20 @@ class Promises:
             started = self.start(row, self.state.reservations[row.key], holes, free) or started
         return started
 
-    def start_due(self) -> bool:
-        """The same for those whose bound has come, before anybody behind them is looked at."""
+    def start_due(self, *, plan_anew: bool = False) -> bool:
+        """The same for those whose bound has come, before anybody behind them is looked at. ``plan_anew``: also those
+        that cannot start, nor wait for anybody."""
         started = False
         due = [(row, one) for row, one in self.standing() if is_due(one, self.now)]
         for row, _ in due:
             if row.key in self.state.reservations:
-                started = self.start(row, self.state.reservations[row.key]) or started
+                started = self.start(row, self.state.reservations[row.key], plan_anew=plan_anew) or started
         return started
 
-    def start(self, row: RunRow, one: Reservation, holes: Holes | None = None, free: int | None = None) -> bool:
+    def start(
+        self, row: RunRow, one: Reservation, holes: Holes | None = None, free: int | None = None, *,
+        plan_anew: bool = True,
+    ) -> bool:  # fmt: skip
         """Start a run whose promise can be kept now. True if it started, or what is promised to it has changed."""
         state, now = self.state, self.now
         if row.life.not_before > now or not _waits(row):
@@ -81,7 +86,7 @@ class Promises:
         if plan is not None:
             start_run(self.turn, row, plan, aside=aside)
             return True
-        changed = due and not waits_a_moment(one, now) and self._is_late(row, one)
+        changed = due and not waits_a_moment(one, now) and self._is_late(row, one, plan_anew=plan_anew)
         if row.key in state.reservations and row.key not in state.horizon.claims:
             if not changed and claim is not None:
                 state.horizon.lay(row.key, claim.flavor, claim.plan, claim.period, cuts=claim.cuts)
@@ -124,11 +129,12 @@ class Promises:
 
     def in_slice(self, row: RunRow, one: Reservation) -> tuple[Plan | None, Collection[str]]:
         """A plan on the very nodes that a run was promised, and whose promises do not count against it: those that were
-        planned behind it move with it, and if it is half a minute late at most, nobody's do."""
+        planned behind it move with it. On just what it was promised nobody's do who begin later, and who begins now has
+        room beside it."""
         plan = self._on_nodes(row, one)
         if plan is not None:
             return plan, ()
-        state, now, by = self.state, self.now, bound_of(one)
+        state, now = self.state, self.now
         others = [key for key in state.horizon.claims
                   if key != row.key and not is_held(state.reservations[key], state.draws)]  # fmt: skip
         later = [key for key in others if follows(state.horizon.claims[key].plan, one.plan)]
@@ -138,9 +144,9 @@ class Promises:
             plan = self._on_nodes(row, one, shares) if any_claim else None
         if plan is not None:
             return plan, later
-        if by is None or now > by + GRACE or not others:
+        if not self._fits_now(row, one):
             return None, ()
-        with state.horizon.set_aside(others):  # a moment late, on the very nodes and money: that breaks nothing
+        with state.horizon.set_aside([key for key in state.horizon.claims if key != row.key]):
             plan = self._on_nodes(row, one, shares)
         same = plan is not None and slice_of(plan, at=now, duration=None).segments == one.plan.segments
         return (plan, others) if same else (None, ())
@@ -155,7 +161,7 @@ class Promises:
 
     # -- a start that is due --
 
-    def _is_late(self, row: RunRow, one: Reservation) -> bool:
+    def _is_late(self, row: RunRow, one: Reservation, *, plan_anew: bool) -> bool:
         """A start is due and cannot be made: wait a moment, let others give way, or plan it anew."""
         turn, state = self.turn, self.state
         if one.state == "Active" and activation.is_awaited(turn, one):
@@ -169,7 +175,8 @@ class Promises:
             or (pending and activation.awaits_draw(turn, row, one))
         ):
             return state.reservations.get(row.key) != before
-        self.plan_anew(row, one)
+        if plan_anew:
+            self.plan_anew(row, one)
         return state.reservations.get(row.key) != before
 
     def fundable(self, row: RunRow, one: Reservation) -> bool:
@@ -192,9 +199,10 @@ class Promises:
             return False
         own = {key for key, fund in state.books.funds.items() if fund.flavor == self.flavor}
         nodes, funds, doubted = state.changes.take_losses(self.flavor, own)
+        standing = self.standing()
+        funds |= self._overspent(standing)
         if not nodes and not funds and not doubted:
             return False
-        standing = self.standing()
         broken = [
             (row, one)
             for row, one in standing
@@ -209,6 +217,14 @@ class Promises:
             if not self._cut_for_itself(row, one):
                 self.plan_anew(row, one)
         return len(self.turn.facts) > facts
+
+    def _overspent(self, standing: list[tuple[RunRow, Reservation]]) -> set[FundKey]:
+        """Envelopes whose hours, or those of a cap or of what they lend, do not suffice any more for what is promised
+        of them: work that declares no end has spent them since."""
+        books, ahead = self.state.books, Ahead(self.state.horizon, now=self.now, at=self.now, length=None)
+        keys = {(part.budget, part.envelope) for _, one in standing for part in one.plan.segments}
+        with self.state.horizon.for_who_is_due():
+            return {key for key in keys if key in books.funds and _is_overspent(books.funds[key], ahead)}
 
     def _broken(
         self, standing: list[tuple[RunRow, Reservation]], doubtful: set[str]
@@ -251,13 +267,24 @@ class Promises:
         with horizon.without(overdue), horizon.for_who_is_due():
             return self.fits(row, one)
 
+    def _fits_now(self, row: RunRow, one: Reservation) -> bool:
+        """True if what a start that is due was promised is there beside all who begin as well by now, or have not left
+        yet."""
+        horizon, overdue = self.state.horizon, self.state.overdue_before(row, now=self.now)
+        with horizon.without(overdue), horizon.for_who_is_due():
+            return self._has_all(row, one, at=self.now + GRACE, until=self.now + GRACE + 1)
+
     def fits(self, row: RunRow, one: Reservation) -> bool:
         """True if what is promised to a run, and is not laid, is there when its bound comes, half a minute late at
         most: on each of its nodes, and from each of its payers."""
-        state, horizon, by = self.state, self.state.horizon, bound_of(one)
+        by = bound_of(one)
         if by is None or one.confidence == "conservative":
             return self._fits_after_cuts(row, one)
-        at, until = by + GRACE, None if row.demand.duration is None else by + max(row.demand.duration, GRACE + 1)
+        until = None if row.demand.duration is None else by + max(row.demand.duration, GRACE + 1)
+        return self._has_all(row, one, at=by + GRACE, until=until)
+
+    def _has_all(self, row: RunRow, one: Reservation, *, at: Instant, until: Instant | None) -> bool:
+        state, horizon = self.state, self.state.horizon
         rows, named = state.topology.rows, self._named(one, at)
         for share in one.plan.shares:
             node = rows.get(share.node)
@@ -268,7 +295,7 @@ class Promises:
                     and (lease.run_key in named or shortage.is_unpaid(state, lease, now=self.now))]  # fmt: skip
             if horizon.room(share.node, at, until, gone) < share.gpus:
                 return False
-        return self._is_paid(row, one, at)
+        return self._is_paid(row, one, at, until)
 
     def _named(self, one: Reservation, at: Instant) -> set[str]:
         """Runs that promises which are due by an instant may cut: they are not in the way of those behind these."""
@@ -292,10 +319,10 @@ class Promises:
             site.flavor == row.demand.flavor and name in one.plan.domains and matches(row.demand.selector, found.labels)
         )
 
-    def _is_paid(self, row: RunRow, one: Reservation, at: Instant) -> bool:
+    def _is_paid(self, row: RunRow, one: Reservation, at: Instant, until: Instant | None) -> bool:
         """True if each of those who were to pay can, from an instant on; whether others would is not asked."""
         state, start = self.state, max(one.plan.start or at, self.now)
-        rest = None if row.demand.duration is None else max(1, row.demand.duration - GRACE)
+        rest = None if until is None else until - at
         walked = walk(state.books, state.family, row.demand, now=start, today=self.now)
         able = {(*each.fund.key, each.funding): each for each in walked if each.bar is None}
         ahead = Ahead(state.horizon, now=self.now, at=max(at, self.now), length=rest)
@@ -548,6 +575,15 @@ def _waits(row: RunRow) -> bool:
 
 def _is_on(one: Reservation, node: str) -> bool:
     return any(share.node == node for share in one.plan.shares)
+
+
+def _is_overspent(fund: Fund, ahead: Ahead) -> bool:
+    caps = (cap for cap in fund.caps if cap.hours is not None)
+    return (
+        (fund.hours is not None and ahead.spent(fund) > fund.hours)
+        or (fund.lending_hours is not None and ahead.lent_spent(fund) > fund.lending_hours)
+        or any(sum(map(ahead.spent, cap.funds)) > (cap.hours or 0) for cap in caps)
+    )
 
 
 def _rests_on(one: Reservation, nodes: Collection[str], funds: Collection[tuple[str, str]]) -> bool:
