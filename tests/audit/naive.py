@@ -147,7 +147,7 @@ def named(world: World, one: Reservation, at: Instant) -> set[str]:
 
 
 def names(one: Reservation) -> set[str]:
-    is_cutting = one.confidence == "conservative" or one.state == "Active"
+    is_cutting = one.confidence == "conservative" and one.state != "Active"  # no draw is drawn here
     return {*one.forecast.odds, *(cut.run for cut in one.forecast.remedies)} if is_cutting else set()
 
 
@@ -164,9 +164,11 @@ def ends(world: World, lease: Lease, one: Reservation) -> Instant:
         return FOREVER if world.lives.get(one.run_key, Life()).cut else now
     waited = (one.plan.start or 0 if one.by is None else one.by) + 30 * SECOND <= now
     is_backfill = life.backfilled or life.bound is not None
-    ahead = FOREVER if end is None or end < now or (end == now and waited and not is_backfill) else end
-    if ahead == FOREVER and end == now:
-        return FOREVER
+    ahead = FOREVER if end is None or end + 30 * SECOND <= now else end
+    if end is not None and end <= now and not is_backfill:
+        if waited:
+            return FOREVER
+        ahead = ahead if ahead == FOREVER else end + 30 * SECOND
     hours = [runs_out(world, pot) for pot in pots_of(world, lease) if pot[-1] == "hours"]
     window = closing(world, lease.budget, lease.envelope)
     return min(ahead, *hours, FOREVER if window is None or window < now else window)

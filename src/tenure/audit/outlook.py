@@ -14,8 +14,8 @@ To look at each promise when it begins is enough: leases only end, and claims on
 A lease is there until the end it declared (counted from when the pods were bound), until the bound of a run that
 declares none and was let past distant promises, or until what pays runs out, whichever comes first. Who was asked to
 leave is gone, and so is backfill that overstays: it is the first to go when somebody is due (but for a run that was
-itself cut, and cuts nobody). Who is past its end otherwise, or has none, stays for ever; so does who is to end at this
-very instant, for a promise that has waited for half a minute. Not in the way on its nodes
+itself cut, and cuts nobody). Who is past its end otherwise has half a minute more, unless the promise has waited for so
+long already; then it stays for ever, as does who has no end. Not in the way on its nodes
 are the runs that a ``conservative`` promise may cut, for itself and for those behind it: whom it names, unless that one
 has left the queue since it did, or will not have run for ``activationLead``. Cuts free machines, never money.
 
@@ -121,7 +121,8 @@ class Outlook:
     def giving_way(self, one: Promise, *, at: Instant) -> set[str]:
         """Runs that it may cut by then, or that who comes before it may."""
         ahead = (one, *(each for each in self._others(one) if each.due(self._now) < at))
-        return {run for each in ahead for run in each.names if self._may_be_cut(run, each, at=at)}
+        cutting = (each for each in ahead if not each.draw or each.draw in self._books.draws)
+        return {run for each in cutting for run in each.names if self._may_be_cut(run, each, at=at)}
 
     def _may_be_cut(self, run: str, one: Promise, *, at: Instant) -> bool:
         book = self._books.runs.get(run)
@@ -179,7 +180,7 @@ class Outlook:
             and (
                 self._end_of(each) > at
                 or (cuts_nobody and self._overstays(each))
-                or (waited and self._declared(each) == self._now and not self._is_backfill(each))
+                or (waited and self._is_late(each))
             )
         ]
 
@@ -192,13 +193,20 @@ class Outlook:
         declared, lease = self._declared(held), held.lease
         if self._overstays(held):
             return self._now
-        ahead = FOREVER if declared is None or declared < self._now else declared
+        ahead = FOREVER if declared is None or declared + LENIENCY <= self._now else declared
+        if self._is_late(held) and ahead != FOREVER:
+            ahead += LENIENCY
         return min(ahead, self._exhaustion((lease.budget, lease.envelope), lease.funding == "borrowed"))
 
     def _overstays(self, held: Holding) -> bool:
         """Backfill that was to be gone by now."""
         declared = self._declared(held)
         return self._is_backfill(held) and declared is not None and declared < self._now
+
+    def _is_late(self, held: Holding) -> bool:
+        """Any other work that was to be gone by now."""
+        declared = self._declared(held)
+        return declared is not None and declared <= self._now and not self._is_backfill(held)
 
     def _is_backfill(self, held: Holding) -> bool:
         life = self._books.run(held.lease.run_key).life

@@ -3,7 +3,7 @@
     due(now) = max(by, now)        who is late holds its slice for as much longer
     on at t  = due < t < due + lasts
 
->>> one = Promise(run="ns/a", start=90, by=100, lasts=50, nodes={"n": 8}, money={}, names=frozenset(), fact=1)
+>>> one = Promise(run="ns/a", start=90, by=100, lasts=50, nodes={"n": 8}, money={}, names=frozenset(), draw="", fact=1)
 >>> one.due(0), one.due(130)
 (100, 130)
 >>> [one.is_on(at, now=0) for at in (100, 101, 150)], one.is_on(170, now=130)
@@ -35,6 +35,8 @@ class Promise(NamedTuple):
     """GPUs by envelope, and as what it pays them."""
     names: frozenset[str]
     """Runs that may be cut for it."""
+    draw: str
+    """What the draw of a start that is being made is for: who was not drawn stays."""
     fact: int
     """The number of the fact that says so: who leaves the queue after it is not among those whom it names."""
 
@@ -71,5 +73,6 @@ def promise_of(one: Reservation, *, fact: int) -> Promise:
         nodes=dict(nodes),
         money=dict(money),
         names=frozenset(cut if one.confidence == "conservative" or one.state == "Active" else ()),
+        draw=f"Reservation/{one.key}" if one.state == "Active" else "",
         fact=fact,
     )

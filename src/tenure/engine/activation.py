@@ -544,7 +544,7 @@ def alone(state: State, row: RunRow, one: Reservation) -> Iterator[None]:
     behind = [key for key in others if state.reservations[key].turn > one.turn]
     follow = [key for key in others if key not in behind and follows(claims[key].plan, one.plan)]
     end = FOREVER if row.demand.duration is None else state.now + row.demand.duration
-    with state.horizon.set_aside(behind), state.horizon.put_off(follow, end), state.horizon.for_who_is_due():
+    with state.horizon.set_aside(behind), state.horizon.put_off(follow, end), state.horizon.as_promised():
         yield
 
 
@@ -568,7 +568,7 @@ def own_aside(
         claim = state.horizon.retract(key)
         if claim is not None and key != row.key:  # its cuts it can have elsewhere, its money stays promised
             state.horizon.lay(key, claim.flavor, msgspec.structs.replace(claim.plan, shares=()), claim.period)
-    is_due = nullcontext() if behind is None else state.horizon.for_who_is_due()
+    is_due = nullcontext() if behind is None else state.horizon.as_promised()
     try:
         with state.horizon.put_off(later, FOREVER if lasts is None else state.now + lasts), is_due:
             yield

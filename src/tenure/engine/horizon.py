@@ -262,7 +262,7 @@ class Horizon:
                 self._spare(held.lease, -1)
 
     @contextmanager
-    def for_who_is_due(self) -> Iterator[None]:
+    def as_promised(self) -> Iterator[None]:
         """The same future, as a start sees it that is due: it was promised its hours, and what others without an end
         may spend until later starts are due is for those to miss."""
         before, self.as_spent = self.as_spent, True

@@ -47,6 +47,8 @@ class World(Struct, frozen=True):
     topology: Topology | Future
     lookahead: Micros
     ahead: Ahead | None = None
+    payers: frozenset[tuple[str, str, str]] | None = None
+    """(budget, envelope, funding): nobody else is asked; None: everybody."""
 
     @property
     def today(self) -> Instant | None:
@@ -173,6 +175,8 @@ class _Planner:
         candidates = walk(
             self.world.books, self.world.family, self.demand, now=self.now, tier=tier, today=self.world.today
         )
+        if self.world.payers is not None:
+            candidates = [one for one in candidates if (*one.fund.key, one.funding) in self.world.payers]
         if before is None or len(candidates) > len(before.candidates):
             before = _Search(self.world, self.demand, candidates, now=self.now, has=self.has, kind=self.kind)
         self.searches[tier] = before

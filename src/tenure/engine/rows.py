@@ -143,6 +143,12 @@ def claims(one: Reservation) -> bool:
     return one.state in ("Pending", "Active") and one.plan.start is not None
 
 
+def names(one: Reservation) -> set[str]:
+    """Runs that may be cut for a promise."""
+    is_cutting = one.confidence == "conservative" or one.state == "Active"
+    return {*one.forecast.odds, *(cut.run for cut in one.forecast.remedies)} if is_cutting else set()
+
+
 def is_late(one: Reservation) -> bool:
     """True if a start is due and waits for others to leave: what is held for it lasts for longer than was planned."""
     return one.state == "Active" or one.reason in HINDERED

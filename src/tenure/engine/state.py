@@ -35,6 +35,7 @@ from tenure.engine.rows import (
     claims,
     held,
     is_late,
+    names,
     spares_first,
 )
 from tenure.engine.topology import Topology, is_ready
@@ -387,7 +388,9 @@ class State:
             for part in old.plan.segments:
                 self.changes.gain_fund((part.budget, part.envelope))
             if old.confidence == "conservative":
-                self._held_on(flavor, old)  # whoever counts on its cuts has to be looked at
+                self._held_on(flavor, old)
+        if old is not None and names(old) - (names(one) if claims(one) else set()):
+            self._are_not_cut(names(old))
         if one.confidence == "conservative" and claims(one) and (old is None or one.plan != old.plan):
             for share in one.plan.shares:  # what is cut for it is free when it is over
                 self.changes.gain_node(flavor, share.node)
@@ -442,6 +445,9 @@ class State:
         froze = self.draws.get(fact.subject)
         if froze is not None and froze.intent.activation == fact.activation:  # one of another activation waits on
             del self.draws[fact.subject]
+            for one in self.reservations.values():
+                if fact.subject == f"Reservation/{one.key}":
+                    self._are_not_cut(names(one))
         if fact.subject.startswith("Budget/"):
             self.resolutions[fact.subject] = (at, fact)
             self.activations[fact.subject] = fact.activation
@@ -502,6 +508,14 @@ class State:
             self.changes.lose_node(flavor, share.node)
         for part in one.plan.segments:
             self.changes.lose_fund((part.budget, part.envelope))
+
+    def _are_not_cut(self, runs: Iterable[str]) -> None:
+        """Whoever counts on the cuts of an earlier promise has to be looked at: these runs may stay."""
+        for key in sorted(runs):
+            for lease in self.runs[key].leases.values() if key in self.runs else ():
+                row = self.topology.rows.get(lease.node)
+                if row is not None and row.site is not None:
+                    self.changes.lose_node(row.site.flavor, lease.node)
 
     def _look_at_width(self, row: RunRow) -> None:
         """Something happened to a run that may grow, shrink or take spares."""

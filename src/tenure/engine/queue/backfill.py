@@ -103,9 +103,9 @@ def may_fit(kind: WaitingClass, free: int) -> bool:
 
 def settle(state: State, kind: WaitingClass, within: Micros, refused: Micros | None) -> None:
     """A class was looked at: who takes as long as the shortest that was refused cannot start now; of who takes no
-    longer than the hole, nobody is left but those."""
+    longer than the hole, nobody is left but those. What was refused before says nothing of those whom the hole fits."""
     if refused is not None:
-        kind.refused_from = min(kind.refused_from, refused)
+        kind.refused_from = refused
     elif within:
         kind.refused_from = max(kind.refused_from, within + 1)
     kind.asked = state.changes.count

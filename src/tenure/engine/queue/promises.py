@@ -23,7 +23,7 @@ from tenure.engine.queue.backfill import Holes
 from tenure.engine.queue.changes import NEVER
 from tenure.engine.queue.starting import start_run
 from tenure.engine.reasons import is_money
-from tenure.engine.rows import RunRow, bound_of, is_drawn_for, is_held, is_late
+from tenure.engine.rows import RunRow, bound_of, is_drawn_for, is_held, is_late, names
 from tenure.engine.state import State
 from tenure.engine.topology import matches
 from tenure.engine.turn import Turn
@@ -147,15 +147,21 @@ class Promises:
         if not self._fits_now(row, one):
             return None, ()
         with state.horizon.set_aside([key for key in state.horizon.claims if key != row.key]):
-            plan = self._on_nodes(row, one, shares)
+            plan = self._on_nodes(row, one, shares, as_paid=True)
         same = plan is not None and slice_of(plan, at=now, duration=None).segments == one.plan.segments
         return (plan, others) if same else (None, ())
 
-    def _on_nodes(self, row: RunRow, one: Reservation, shares: Mapping[str, int] | None = None) -> Plan | None:
-        """A plan on the promised nodes; ``shares``: on no more of each than was promised."""
+    def _on_nodes(
+        self, row: RunRow, one: Reservation, shares: Mapping[str, int] | None = None, *, as_paid: bool = False
+    ) -> Plan | None:
+        """A plan on the promised nodes; ``shares``: on no more of each than was promised; ``as_paid``: nobody else is
+        asked for money."""
         now, nodes = self.now, shares or {share.node for share in one.plan.shares}
         world = world_at(self.state, now=now, at=now, length=row.demand.duration, nodes=nodes)
-        with self.state.horizon.for_who_is_due():
+        if as_paid:
+            payers = frozenset((part.budget, part.envelope, part.funding) for part in one.plan.segments)
+            world = msgspec.structs.replace(world, payers=payers)
+        with self.state.horizon.as_promised():
             plan = find_plan(world, row.demand, now=now)
         return plan if plan is not None and plan.shape.active >= one.plan.width else None
 
@@ -223,7 +229,7 @@ class Promises:
         of them: work that declares no end has spent them since."""
         books, ahead = self.state.books, Ahead(self.state.horizon, now=self.now, at=self.now, length=None)
         keys = {(part.budget, part.envelope) for _, one in standing for part in one.plan.segments}
-        with self.state.horizon.for_who_is_due():
+        with self.state.horizon.as_promised():
             return {key for key in keys if key in books.funds and _is_overspent(books.funds[key], ahead)}
 
     def _broken(
@@ -264,14 +270,14 @@ class Promises:
     def _still_fits(self, row: RunRow, one: Reservation) -> bool:
         """The same; who was backfilled and overstays goes first, but for a run that was itself cut."""
         horizon, overdue = self.state.horizon, self.state.overdue_before(row, now=self.now)
-        with horizon.without(overdue), horizon.for_who_is_due():
+        with horizon.without(overdue), horizon.as_promised():
             return self.fits(row, one)
 
     def _fits_now(self, row: RunRow, one: Reservation) -> bool:
         """True if what a start that is due was promised is there beside all who begin as well by now, or have not left
         yet."""
         horizon, overdue = self.state.horizon, self.state.overdue_before(row, now=self.now)
-        with horizon.without(overdue), horizon.for_who_is_due():
+        with horizon.without(overdue), horizon.as_promised():
             return self._has_all(row, one, at=self.now + GRACE, until=self.now + GRACE + 1)
 
     def fits(self, row: RunRow, one: Reservation) -> bool:
@@ -306,7 +312,7 @@ class Promises:
                 "Pending",
             )
             if on_cuts and each.run_key != one.run_key and max(bound_of(each) or 0, self.now) < at:
-                found |= {*each.forecast.odds, *(cut.run for cut in each.forecast.remedies)}
+                found |= names(each)
         return found
 
     def _is_place(self, row: RunRow, one: Reservation, node: str) -> bool:
@@ -350,7 +356,8 @@ class Promises:
                      if begin < until and (end is None or end > start + GRACE)]  # fmt: skip
             if sum(there) + share.gpus > node.gpus:
                 return False
-        return True
+        until = None if row.demand.duration is None else start + max(row.demand.duration, GRACE + 1)
+        return one.plan.start is None or self._is_paid(row, one, start + GRACE, until)
 
     def _cut_for_itself(self, row: RunRow, one: Reservation) -> bool:
         """Give a promise that takes cuts, or stood where others were to cut, a slice by cuts at its own start; False if
@@ -359,7 +366,8 @@ class Promises:
         on_cuts = one.confidence == "conservative" or self._stood_on_cuts(one)
         if not on_cuts or one.state != "Pending" or start <= self.now or not may_cut(row):
             return False
-        way = activation.cheapest(state, row, one, now=self.now, start=start, paid=one.plan)
+        with state.horizon.as_promised():
+            way = activation.cheapest(state, row, one, now=self.now, start=start, paid=one.plan)
         if way is None:
             return False
         slice_ = slice_of(way.plan, at=start, duration=row.demand.duration)
