@@ -180,7 +180,7 @@ def runs_out(world: World, pot: Name) -> Instant:
     at, left = world.now, room(world, pot) - used(world, pot, committed=False)
     ends = [(lease.until, len(lease.gpus)) for lease in paid if lease.until and lease.key not in world.ending]
     for end, gpus in sorted(one for one in ends if one[0] > world.now):
-        if not rate or left < 0 or at + left // rate < end:
+        if left < 0 or rate * (end - at) >= left:
             break
         left -= rate * (end - at)
         rate, at = rate - gpus, end

@@ -372,7 +372,7 @@ def test_regression_what_is_promised_after_the_freeze_takes_nobody_out_of_the_dr
         PutRun(object=aged), reserved(plan("5h", "a-0:8"), aged, confidence="conservative"),
         reserved(slot, ELDER, confidence="conservative", state="Active", promise=plan("1h", "a-0:8")),
     )  # fmt: skip
-    nearer = reserved(plan("2h", "a-0:8"), aged, confidence="conservative", promise=plan("5h", "a-0:8"))
+    nearer = reserved(plan("2h", "a-1:8"), aged, confidence="conservative", promise=plan("5h", "a-0:8"))
     facts: list[Fact] = [Froze(trigger="Activation", intent=frozen()), nearer]
     assert names(history.add(*(facts if first == "freeze" else reversed(facts)))) == expected
 

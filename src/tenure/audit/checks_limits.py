@@ -27,6 +27,7 @@ An excuse ends when the limit holds again.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -342,14 +343,18 @@ class LimitWatch:
         if limit.key.measure != "hours" or due <= now:
             return due
         leases = [self._books.leases[key].lease for key in self.staying(limit)]
-        gone = sum(len(each.gpus) for each in leases if each.key in without)
-        ends = [Relief(each.key, (each.budget, each.envelope), each.until, len(each.gpus), limit.counts_lent)
-                for each in leases
-                if each.until is not None and now < each.until < due and each.key not in without]  # fmt: skip
-        if not ends and not gone:
-            return due
-        found = crossing(limit, self._books.envelopes, since=now, reliefs=ends, less=gone)
-        return FOREVER if found is None else found
+        ends = Counter[Instant]()
+        for lease in leases:
+            if lease.until is not None and lease.until > now and lease.key not in without:
+                ends[lease.until] += len(lease.gpus)
+        rate = gpus_held(limit, self._books.envelopes) - sum(len(one.gpus) for one in leases if one.key in without)
+        left, since = limit.bound - time_used(limit, self._books.envelopes, at=now), now
+        for end in sorted(ends):
+            if rate * (end - since) >= left:
+                break
+            left -= rate * (end - since)
+            rate, since = rate - ends[end], end
+        return since + left // rate + 1 if rate > 0 else FOREVER
 
     def held(self, limit: Limit) -> int:
         """GPUs at once, of those too that were asked to end."""

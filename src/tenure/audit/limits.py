@@ -12,7 +12,6 @@ so that an envelope gives up to three limits, lending two and an aggregate cap t
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, NamedTuple
 
@@ -116,13 +115,10 @@ def is_over(limit: Limit, envelopes: Envelopes, *, at: Instant) -> bool:
             return at > limit.bound and gpus_held(limit, envelopes) > 0
 
 
-def crossing(
-    limit: Limit, envelopes: Envelopes, *, since: Instant, reliefs: Iterable[Relief] = (), less: int = 0
-) -> Instant | None:
-    """The first instant from ``since`` on at which the mere passing of time exceeds the limit; or never. ``less``: with
-    so many GPUs fewer than are held."""
+def crossing(limit: Limit, envelopes: Envelopes, *, since: Instant, reliefs: Iterable[Relief] = ()) -> Instant | None:
+    """The first instant from ``since`` on at which the mere passing of time exceeds the limit; or never."""
     own = [relief for relief in reliefs if relief.envelope in limit.members and (relief.lent or not limit.counts_lent)]
-    held = gpus_held(limit, envelopes) - less
+    held = gpus_held(limit, envelopes)
     if limit.key.measure == "window":
         in_time = sum(relief.gpus for relief in own if relief.end <= limit.bound)
         return max(limit.bound + 1, since) if held > in_time else None
@@ -133,13 +129,10 @@ def crossing(
 
 def _pieces(held: int, reliefs: list[Relief], *, since: Instant) -> list[Piece]:
     """The rate from ``since`` on, falling at each relief."""
-    rate, ends = held - sum(relief.gpus for relief in reliefs if relief.end <= since), Counter[Instant]()
-    for relief in reliefs:
-        ends[relief.end] += relief.gpus if relief.end > since else 0
-    pieces = [(since, rate)]
-    for start in sorted(end for end in ends if end > since):
-        rate -= ends[start]
-        pieces.append((start, rate))
+    pieces: list[Piece] = []
+    for start in sorted({since} | {relief.end for relief in reliefs if relief.end > since}):
+        gone = sum(relief.gpus for relief in reliefs if relief.end <= start)
+        pieces.append((start, held - gone))
     return pieces
 
 
