@@ -58,9 +58,9 @@ def test_who_overstays_is_cut_also_on_a_node_of_which_somebody_else_holds_a_part
 
 def test_what_was_enough_is_enough_where_somebody_holds_what_is_tried_out() -> None:
     """One GPU more than ``over`` gives back is freed by ``stuck`` alone: what is freed first goes to ``early``, whose
-    promise is the older one, and ``next`` waits for ``stuck``. Once this was seen only after the cuts had been found to be enough (``over`` goes for its money as
-    well), and the engine stopped. Who was told to leave is counted on to go, however late: the promise stands, and is
-    held until they have."""
+    promise is the older one, and ``next`` waits for ``stuck``. Once the engine saw this only after it had found the
+    cuts to be enough (``over`` goes for its money as well), and stopped. Who was asked to leave is counted on to go,
+    however late: the promise stands, and is held until they have."""
     fleet = shared_node(7, over="org:a")
     assert cut(fleet) == [("Overstay", "lab/stuck"), ("Overstay", "lab/over")]
     assert fleet.state.reservations["lab/early"].state == "Active"

@@ -177,11 +177,7 @@ class Outlook:
             each
             for each in held
             if not each.ending
-            and (
-                self._end_of(each) > at
-                or (cuts_nobody and self._overstays(each))
-                or (waited and self._is_late(each))
-            )
+            and (self._end_of(each) > at or (cuts_nobody and self._overstays(each)) or (waited and self._is_late(each)))
         ]
 
     def _end_of(self, held: Holding) -> Instant:
