@@ -523,8 +523,9 @@ def _spoken_for(state: State, row: RunRow, node: str, *, at: Instant) -> bool:
     return any(
         key != row.key
         and (lasts is None or at + lasts > start)
+        and (until is None or at < until)
         and (is_held(state.reservations[key], state.draws) or state.rank(state.runs[key]) < rank)
-        for key, (start, _, _) in state.horizon.claims_on(node).items()
+        for key, (start, until, _) in state.horizon.claims_on(node).items()
     )
 
 

@@ -610,10 +610,12 @@ class State:
         self.line_up(row)
 
     def arm(self, one: Reservation) -> None:
-        """Wake at a planned start and at its bound, and a while before it so that people hear that it comes near."""
+        """Wake at a planned start and at its bound, a while before it so that people hear that it comes near, and when
+        others are to hear that it is late."""
         start = one.plan.start if one.state == "Pending" and one.plan.start is not None else FOREVER
         due = FOREVER if start == FOREVER else bound_of(one) or start
-        wakes = (at for at in (start, due, due + GRACE) if self.now < at < FOREVER)
+        later = held(one, self.runs[one.run_key].demand.duration, now=self.now)[1] if is_late(one) else FOREVER
+        wakes = (at for at in (start, due, due + GRACE, later) if self.now < at < FOREVER)
         self.agenda.wake(min(wakes, default=FOREVER), "activate", one.run_key)
         near = (start - before for before in MILESTONES if self.now < start - before < FOREVER - HOUR)
         self.agenda.wake(min(near, default=FOREVER), "countdown", one.run_key)

@@ -21,6 +21,7 @@ from tenure.api.policy import Policy
 from tenure.engine import asked, draws, elastic, intake, life, money, promise, shortage, spares
 from tenure.engine.admit import admit
 from tenure.engine.intake import Applied
+from tenure.engine.rows import is_late
 from tenure.engine.state import State
 from tenure.engine.topology import is_fenced, is_ready
 from tenure.engine.turn import Turn
@@ -229,6 +230,8 @@ def _timers(turn: Turn, event: Event, waited: Container[str]) -> bool:
             else:
                 state.agenda.run_changed(which)
                 looked = True
+                if what == "activate" and row.key in state.reservations and is_late(state.reservations[row.key]):
+                    state.arm(state.reservations[row.key])
     return looked
 
 

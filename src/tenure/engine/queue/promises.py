@@ -356,8 +356,8 @@ class Promises:
                      if begin < until and (end is None or end > start + GRACE)]  # fmt: skip
             if sum(there) + share.gpus > node.gpus:
                 return False
-        until = None if row.demand.duration is None else start + max(row.demand.duration, GRACE + 1)
-        return one.plan.start is None or self._is_paid(row, one, start + GRACE, until)
+        over = None if row.demand.duration is None else start + max(row.demand.duration, GRACE + 1)
+        return one.plan.start is None or self._is_paid(row, one, start + GRACE, over)
 
     def _cut_for_itself(self, row: RunRow, one: Reservation) -> bool:
         """Give a promise that takes cuts, or stood where others were to cut, a slice by cuts at its own start; False if
