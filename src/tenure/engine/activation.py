@@ -23,10 +23,11 @@ from tenure.engine.books import FundKey
 from tenure.engine.cuts import Proposal, Scope, Trial
 from tenure.engine.forecast import Search, slice_of, world_at
 from tenure.engine.future import Future
-from tenure.engine.horizon import Place
+from tenure.engine.node_sets import place_of
 from tenure.engine.odds import decimal
 from tenure.engine.pack import unplaced
-from tenure.engine.plan import Plan, World, find_plan, place_of
+from tenure.engine.plan import Plan, World, find_plan
+from tenure.engine.prospects import Place
 from tenure.engine.reasons import because
 from tenure.engine.rows import HINDERED, bound_of, is_drawn_for, is_held
 from tenure.engine.state import GRACE, RunRow, State

@@ -15,16 +15,18 @@ from functools import partial
 from heapq import heapify, heappop, heappush
 
 from tenure.engine import promise
-from tenure.engine.forecast import Search, plan_now, why_not_now
+from tenure.engine.forecast import Search
 from tenure.engine.life import move
 from tenure.engine.plan import Plan
 from tenure.engine.queue import backfill
 from tenure.engine.queue.age import Age
 from tenure.engine.queue.backfill import Holes
 from tenure.engine.queue.order import ALL, WaitingClass, run_of
-from tenure.engine.queue.promises import Promises, is_due, owners_with_places, waits_a_moment
+from tenure.engine.queue.promises import Promises, owners_with_places, waits_a_moment
 from tenure.engine.queue.starting import start_run
+from tenure.engine.queue.tenable import is_due
 from tenure.engine.reasons import is_money
+from tenure.engine.starts import plan_now, why_not_now
 from tenure.engine.state import RunRow
 from tenure.engine.turn import Turn
 from tenure.facts import Decided, Reason, Verdict
