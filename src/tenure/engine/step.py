@@ -142,6 +142,7 @@ def _decide(turn: Turn) -> None:
     """Look at everything on the agenda: money that is short, runs that wait, runs that want more."""
     money.arm(turn)
     shortage.settle(turn)
+    money.arm(turn)  # who pays instead may run out as well: that is to be known before promises are looked at
     elastic.resize(turn)
     put_off = shortage.put_off(turn.state, now=turn.now)
     _set_aside(turn.state, put_off)
