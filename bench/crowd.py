@@ -69,11 +69,13 @@ class Crowd:
             assert len(pods) == len(some), "the fleet has room for all of them"
             self.home.handle(Report(tuple(Sighting(pod, "Bound") for key in pods for pod in pods[key])), now=self.now)
 
-    def found_teams(self, names: Iterable[str]) -> None:
-        """Teams that are there from now on, before anybody waits."""
+    def found_teams(self, names: Iterable[str], *, gpus: int = 0) -> None:
+        """Teams that are there from now on, before anybody waits, and how many GPUs each may use of its own. One that
+        may use none spends the crowd's money, and is dealt no place in the queue before what waits of the crowd's."""
         owners = {f"{NAMESPACE}-{name}": f"{OWNER}:{name}" for name in names}
         spaces = [_space(space, owner) for space, owner in owners.items()]
-        self.home.handle(Apply((*spaces, *(_team(space, owner) for space, owner in owners.items()))), now=self.now)
+        budgets = [_team(space, owner, gpus) for space, owner in owners.items()]
+        self.home.handle(Apply((*spaces, *budgets)), now=self.now)
 
     @property
     def promised(self) -> dict[str, Instant | None]:
@@ -166,8 +168,7 @@ def _budget(size: Size) -> Budget:
     return Budget(metadata=ObjectMeta(name="crowd"), spec=BudgetSpec(owner=OWNER, envelopes=(envelope,)))
 
 
-def _team(name: str, owner: str) -> Budget:
-    """What a team is granted: nothing here, so that it spends the crowd's money."""
-    elsewhere = Envelope(name="elsewhere", flavor="other", selector=_PLACE, concurrency=1)
-    spec = BudgetSpec(owner=owner, parents=(OWNER,), envelopes=(elsewhere,))
-    return Budget(metadata=ObjectMeta(name=name), spec=spec)
+def _team(name: str, owner: str, gpus: int) -> Budget:
+    """A budget has an envelope: without money for these machines, it is for others."""
+    envelope = Envelope(name="own", flavor=FLAVOR if gpus else "other", selector=_PLACE, concurrency=gpus or 1)
+    return Budget(metadata=ObjectMeta(name=name), spec=BudgetSpec(owner=owner, parents=(OWNER,), envelopes=(envelope,)))

@@ -6,8 +6,8 @@ curve. Time is processor time; beside it stand the counted steps of the engine, 
 
     fleet     an admission, engine alone, in fleets nine tenths full
     ledger    an admission, committed, on ledgers with so many closed leases
-    backlog   one more run, of a team that holds none, is promised a start behind a queue of which the oldest 48 hold
-              a promise; and of these, all planned again after a surprise, the share of one
+    backlog   one more run, of a team that holds no promise, is promised a start behind a queue; and of the 48 promises
+              of that queue, all planned again after a surprise, the share of one
 
 Not shown: a shorter queue, where fewer hold a promise; who comes behind it and is promised nothing (`waiting-submit`).
 """

@@ -56,9 +56,9 @@ def _row(what: str, surprise: Callable[[Crowd, int], Took], beds: dict[int, Crow
 
 def bed(waiting: int, *, teams: Sequence[str] = ()) -> Crowd:
     """A full fleet, and so many runs that wait: the oldest were promised a start, as many as one owner may have. Teams
-    are there, too, of which nothing waits yet."""
+    are there, too, of which nothing waits yet, with money of their own."""
     crowd = Crowd(_SIZE, _PATIENT)
-    crowd.found_teams(teams)
+    crowd.found_teams(teams, gpus=_SIZE.total)
     count = _SIZE.domains * _SIZE.nodes
     crowd.start([ask(f"run-{index:05d}", 8, pod=8, seconds=4 * _HOUR + 60 * scattered(index, count))
                  for index in range(count)])  # fmt: skip
