@@ -1,10 +1,11 @@
 """Promise: what a decision takes is counted, and a change that makes it take more is seen at once, on any machine.
 
-Small beds of what the other benchmarks time: admissions in two sizes of fleet, questions about the earliest start, a
-queue that is planned again, one more run behind a long queue and behind a flood that waits for money, an end that
-leaves the flood where it is, a dry run of the resolver, a read of all headroom. For each the *steps* through the
-engine's indexes and prices are counted, and the *lines* of Tenure's code that are executed. Both are the same whenever
-they are counted, so ranges are a few percent wide, and ``make test`` runs this too (``python -m bench --counters``).
+Small beds of what the other benchmarks time: admissions in two sizes of fleet, questions about the earliest start,
+promises that are planned again, one more run behind a long queue, promised a start or not, and behind a flood that
+waits for money, an end that leaves the flood where it is, a dry run of the resolver, a read of all headroom. For each
+the *steps* through the engine's indexes and prices are counted, and the *lines* of Tenure's code that are executed.
+Both are the same whenever they are counted, so ranges are a few percent wide, and ``make test`` runs this too
+(``python -m bench --counters``).
 
 Counting is done in a process of its own with a fixed hash seed: where sets are walked, order must not matter to what is
 decided, but it may to how soon a search can stop.
@@ -31,9 +32,8 @@ from bench.load import MIXES, batch
 from bench.resolver import Bed as Scope
 from bench.result import Row, Scale
 from proof.flood.world import World
-from tenure.engine import Apply, render, step
+from tenure.engine import render
 from tenure.engine.forecast import Search
-from tenure.units import SECOND
 
 NAME = "counted"
 ROOT = Path(__file__).resolve().parents[1]
@@ -73,8 +73,9 @@ def tasks() -> Iterator[tuple[str, Callable[[], Task]]]:
         yield f"an admission, {gpus:,} GPUs", partial(_admissions, gpus)
     yield "headroom of a budget", _headroom
     yield "the earliest start, 256 leases and 20 reservations", _earliest
-    yield "a waiting run planned again, with 59 others", _again
-    yield "one more run behind 60", _one_more
+    yield "a promised start planned again, with 47 others", _again
+    yield "one more run promised a start behind 60", partial(_one_more, "team")
+    yield "one more run without a promise behind 60", partial(_one_more, "")
     yield "a small run starts behind a flood of 500", _small
     yield "a run ends, and a flood of 500 stays where it is", _end
     yield "a dry run of the resolver, 100 groups", _dry_run
@@ -116,26 +117,29 @@ def _earliest() -> Task:
 
 
 def _again() -> Task:
-    """A node is closed and opened again, and everybody is planned anew each time."""
+    """All nodes that are promised are closed and opened again: every promise is broken, and planned anew."""
     crowd = reforecast.bed(60)
 
     def task() -> int:
-        crowd.now += SECOND
-        for is_open in (False, True):
-            step(crowd.state, Apply((crowd.open_node(0, is_open=is_open),)), now=crowd.now)
-        return 2 * len(crowd.state.reservations)
+        reforecast.all_promised(crowd, 0)
+        return len(crowd.promised)
 
     return task
 
 
-def _one_more() -> Task:
-    """A run comes, is promised a start behind the queue, and is taken back."""
-    crowd = reforecast.bed(60)
+def _one_more(team: str) -> Task:
+    """A run comes and is taken back. Of a team that holds no promise, it is promised a start behind the queue; of whom
+    the queue is, it has to wait without one."""
+    crowd = reforecast.bed(60, teams=("team",))
 
     def task() -> int:
         for number in range(5):
-            crowd.wait([ask(f"more-{number}", 8, seconds=3_600)])
-            crowd.take_back(f"more-{number}")
+            run = ask(f"more-{number}", 8, seconds=3_600, team=team)
+            if team:
+                crowd.promise([run])
+            else:
+                crowd.wait([run])
+            crowd.take_back(run)
         return 5
 
     return task

@@ -3,8 +3,10 @@ as with 1,000 leases and 10 reservations.
 
 Nodes of 8 GPUs in domains of 16 are full to the last GPU, each held by one lease, as gangs hold them: the fleet is as
 large as its leases make it. Every run said when it will end, each at an instant of its own. Runs that wait have been
-promised starts in turn, among the declared ends. What is asked is a mixture: a number of GPUs, groups, groups with
-spares, pods of 8, one domain; for round times, for odd ones, and for ever. None of it can start now.
+promised starts in turn, among the declared ends: each is of another team, and ``promiseDepth`` is as large as it may
+be, since an owner that holds a promise gets none of the last quarter of places. What is asked is a mixture: a number of
+GPUs, groups, groups with spares, pods of 8, one domain; for round times, for odd ones, and for ever. None of it can
+start now.
 
 Beside the promise, harder beds: eight leases to a node, so that a start is gathered from crumbs of many domains; and
 one fleet of nodes with 128 GPUs for both loads, where each node is shared by up to a hundred leases. There the answer
@@ -12,6 +14,8 @@ itself is larger: a hundred crumbs where the other fleet gives one node.
 
 That these searches find what trying every instant finds is shown by tests (``tests/engine/test_forecast.py``). The
 first question of a kind makes a view of the location, which later ones bring up to date: that is measured as well.
+
+Not shown: runs that wait without a promise, since no search reads them (``saturated``).
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ from tenure.engine.forecast import Search
 
 NAME = "earliest"
 GOAL = 2.0
-_PATIENT = Policy(patience="8760h")
+_PATIENT = Policy(patience="8760h", promise_depth=1_024)
 _LEASES = {"full": 100_000, "quick": 20_000, "tiny": 2_000}
 _FEW = 1_000
 _HOUR = 3_600
@@ -101,7 +105,8 @@ def bed(size: Size, leases: int, waiting: int) -> Crowd:
     """A full fleet with so many leases, and so many runs that were promised a start."""
     crowd = Crowd(size, _PATIENT)
     crowd.start(list(_running(size, leases)))
-    crowd.wait(_waiting(size, waiting))
+    crowd.found_teams(_team(index) for index in range(waiting))
+    crowd.promise(_waiting(size, waiting))
     return crowd
 
 
@@ -123,7 +128,11 @@ def _waiting(size: Size, count: int) -> Iterator[Run]:
         {"gpus": 4 * unit},
     ]  # fmt: skip
     for index in range(count):
-        yield ask(f"wait-{index:05d}", **kinds[index % len(kinds)], seconds=(1 + index % 7) * _HOUR)
+        yield ask(f"wait-{index:05d}", **kinds[index % len(kinds)], seconds=(1 + index % 7) * _HOUR, team=_team(index))
+
+
+def _team(index: int) -> str:
+    return f"team-{index:05d}"
 
 
 def questions(unit: int) -> dict[str, Demand]:

@@ -11,7 +11,7 @@ Where declarations are true, two things differ. The plan from them errs only by 
 know: an estimate cannot be 2.5 times better there, and has to be no worse. And half of the starts are exactly as
 estimated, so those count on either side: at least 45 % by the likely start, at most 65 % before it.
 
-It does not show: topology, money, failures, cuts, work that declares nothing, and histories of other fleets. The
+Not shown: topology, money, failures, cuts, work that declares nothing, and histories of other fleets. The
 shares that the correction aims at (``coverage``) were chosen on these seven.
 """
 

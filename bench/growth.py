@@ -6,8 +6,10 @@ curve. Time is processor time; beside it stand the counted steps of the engine, 
 
     fleet     an admission, engine alone, in fleets nine tenths full
     ledger    an admission, committed, on ledgers with so many closed leases
-    backlog   one more run is promised a start behind a queue; and of that queue, planned again after a surprise,
-              the share of one run
+    backlog   one more run, of a team that holds no promise, is promised a start behind a queue; and of the 48 promises
+              of that queue, all planned again after a surprise, the share of one
+
+Not shown: a shorter queue, where fewer hold a promise; who comes behind it and is promised nothing (`waiting-submit`).
 """
 
 from __future__ import annotations
@@ -25,8 +27,6 @@ from bench.crowd import Crowd, ask
 from bench.load import batch
 from bench.measure import Side, Stopwatch, Took, in_turns
 from bench.result import Row, Scale
-from tenure.engine import Apply, step
-from tenure.units import SECOND
 
 NAME = "growth"
 FLEETS = {
@@ -39,9 +39,9 @@ LEDGERS = {
     "quick": (1_000, 10_000, 30_000, 100_000),
     "tiny": (1_000, 2_000),
 }
-BACKLOGS = {"full": (10, 100, 1_000, 3_000, 10_000), "quick": (10, 100, 300, 1_000), "tiny": (10, 30)}
-_MORE = 8
-"""Runs that one repetition adds to a queue, and takes back."""
+BACKLOGS = {"full": (100, 300, 1_000, 3_000, 10_000), "quick": (100, 300, 1_000), "tiny": (60, 180)}
+_TEAMS = tuple(f"team-{number}" for number in range(8))
+"""Whose runs one repetition adds to a queue, one each, and takes back."""
 
 
 class Point(Struct, frozen=True):
@@ -133,7 +133,7 @@ def backlog(sizes: tuple[int, ...], rounds: int) -> Curve:
     beds: dict[int, Crowd] = {}
 
     def more(waiting: int) -> Made:
-        crowd = beds.get(waiting) or beds.setdefault(waiting, reforecast.bed(waiting))
+        crowd = beds.get(waiting) or beds.setdefault(waiting, reforecast.bed(waiting, teams=_TEAMS))
         return partial(_more, crowd), partial(_more_steps, crowd), lambda: None
 
     def again(waiting: int) -> Made:
@@ -143,35 +143,33 @@ def backlog(sizes: tuple[int, ...], rounds: int) -> Curve:
     one = _points(sizes, more, max(2, rounds // 10))
     each = _points(sizes, again, 1)
     return Curve("backlog", "A decision, by the runs that wait", "waiting runs",
-                 {"one more run is promised a start": one, "a waiting run is planned again": each})  # fmt: skip
+                 {"one more run is promised a start": one, "a promised start is planned again": each})  # fmt: skip
 
 
 def _more(crowd: Crowd, number: int) -> Took:
-    runs = [ask(f"more-{index}", (1, 8, 16, 32)[index % 4], seconds=3_600) for index in range(_MORE)]
+    runs = [ask(f"more-{index}", (1, 8, 16, 32)[index % 4], seconds=3_600, team=team)
+            for index, team in enumerate(_TEAMS)]  # fmt: skip
     with Stopwatch() as watch:
-        crowd.wait(runs)
+        crowd.promise(runs)
     for run in runs:
-        crowd.take_back(run.metadata.name)
-    return watch.took.over(_MORE)
+        crowd.take_back(run)
+    return watch.took.over(len(runs))
 
 
 def _more_steps(crowd: Crowd) -> float:
+    run = ask("counted", 8, seconds=3_600, team=_TEAMS[0])
     with counting() as work:
-        crowd.wait([ask("counted", 8, seconds=3_600)])
-    crowd.take_back("counted")
+        crowd.promise([run])
+    crowd.take_back(run)
     return float(work.total())
 
 
 def _again(crowd: Crowd, number: int) -> Took:
-    """A node is closed, which nobody had foreseen, and opened again: each makes the whole queue be looked at."""
-    crowd.now += SECOND
-    with Stopwatch() as watch:
-        for is_open in (False, True):
-            step(crowd.state, Apply((crowd.open_node(0, is_open=is_open),)), now=crowd.now)
-    return watch.took.over(2 * len(crowd.state.reservations))
+    """All nodes that are promised are closed, and opened again: the share of one promise in either."""
+    return reforecast.all_promised(crowd, number).over(len(crowd.promised))
 
 
 def _again_steps(crowd: Crowd) -> float:
     with counting() as work:
-        _again(crowd, 0)
-    return work.total() / (2 * len(crowd.state.reservations))
+        reforecast.all_promised(crowd, 0)
+    return work.total() / (2 * len(crowd.promised))

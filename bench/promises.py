@@ -106,7 +106,7 @@ PROMISED: tuple[Promised, ...] = (
     Promised(2, "a command's first byte within 150 ms (issue 5 again)", "startup"),
     Promised(2, "hostile input refused within 100 ms", "refusals"),
     Promised(3, "earliest start at 100,000 leases and 1,000 reservations at most 2x of 1,000 and 10", "earliest"),
-    Promised(3, "re-forecasting 10,000 waiting runs at most 12x of 1,000", "reforecast"),
+    Promised(3, "a surprise breaks promises: behind 10,000 waiting runs at most 1.5x of 1,000", "reforecast"),
     Promised(18, "estimates: 45-65 % and 85-95 % start in time, error at most 0.4x of the plan", "estimates"),
     Promised(18, "estimates for 10,000 waiting runs within 1 s", "estimates"),
     Promised(3, "resolver: exponent at most 1.15 in its scope, not with the fleet", "resolver"),

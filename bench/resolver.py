@@ -48,7 +48,7 @@ class Bed:
             crowd.start(list(_groups(groups, domain)))
         crowd.now += HOUR
         gpus = 3 * groups // 2
-        crowd.wait([ask(_TARGET, gpus, spread=False, domain=domain_name(0))])
+        crowd.promise([ask(_TARGET, gpus, spread=False, domain=domain_name(0))])
         one = crowd.state.reservations[f"{NAMESPACE}/{_TARGET}"]
         assert one.confidence == "conservative", one.message
         assert one.plan.start is not None

@@ -613,7 +613,7 @@ def test_growth_is_measured_point_by_point(tmp_path: Path, monkeypatch: pytest.M
     fleet, ledger, backlog = plots.curves(rows)
     assert [point.at for point in fleet.series["an admission, engine alone"]] == [1_000, 4_000]
     assert [point.at for point in ledger.series["an admission, committed"]] == [1_000, 2_000]
-    assert [[point.at for point in points] for points in backlog.series.values()] == [[10, 30]] * 2
+    assert [[point.at for point in points] for points in backlog.series.values()] == [[60, 180]] * 2
     steps = {row.what: row.measured for row in rows if row.steady}
     assert len(steps) == 4
     assert steps["2,000 against 1,000 closed leases: an admission, committed, steps"] == 1.0

@@ -177,7 +177,8 @@ def cut(tmp_path_factory: pytest.TempPathFactory) -> Path:
         run("two", 8, runtime={"onPreemption": "Requeue"}),
         run("wide", 16, malleable={"minTotalGPUs": 8, "maxTotalGPUs": 16, "stepGPUs": 8}, locality=EAST),
     ]
-    plot["timeline"] = [{"at": "20m", "apply": [run("new", 16), run("late", 8, locality=EAST)]}]
+    new = run("new", 16, runtime={"expectedDuration": "6h"})  # its end is what rai/two is promised
+    plot["timeline"] = [{"at": "20m", "apply": [new, run("late", 8, locality=EAST)]}]
     return play(tmp_path_factory.mktemp("cut"), plot)
 
 
@@ -226,7 +227,8 @@ def test_who_waits_behind_the_promises_is_told_why_and_of_no_start(shallow: Path
     assert "behind" not in told(shallow, "reservations", "-A")
     [line] = [line for line in told(shallow, "list", "-A").splitlines() if " behind " in line]
     assert line.split()[:5] == ["rai", "behind", "Pending", "0/24", "org:rai"]
-    assert " - west/west-1 has 0 free GPUs" in line
+    assert line.endswith(" - place 3, 3 ahead (machines)"), "behind rai/poor, rai/giant, and the promise of rai/big"
+    assert "\nQueue: place 3; 3 runs are ahead of it; it waits for machines\n" in out
     done = call("runs", "resolve", "rai/behind", "--dry-run", "-o", "json", fleet=shallow)
     assert (done.code, done.json["declined"]["code"]) == (6, "NoReservation"), "who holds no promise has nobody cut"
 
