@@ -122,6 +122,8 @@ class State:
         """And when it was last found not to be planned earlier."""
         self.promise_funds: dict[str, tuple[int, frozenset[FundKey]]] = {}
         """And who might pay for it, as found at some number."""
+        self.promise_unpaid: dict[str, int] = {}
+        """And at which number it was last found that nobody can pay for it yet."""
         self.takers: dict[str, set[str]] = {}
         """By flavor, running runs that may grow, or have spares."""
         self.agenda = Agenda()
@@ -409,6 +411,7 @@ class State:
         self.promise_asked.pop(one.run_key, None)
         self.promise_moved.pop(one.run_key, None)
         self.promise_funds.pop(one.run_key, None)
+        self.promise_unpaid.pop(one.run_key, None)
         self._paid_for(row)
         self.late.set(FOREVER, one.run_key)
         self.horizon.retract(one.run_key)
