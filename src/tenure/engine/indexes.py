@@ -95,6 +95,8 @@ class Indexes:
         """And when it was last found not to be planned earlier."""
         self.promise_funds: dict[str, tuple[int, frozenset[FundKey]]] = {}
         """And who might pay for it, as found at some number."""
+        self.promise_unpaid: dict[str, int] = {}
+        """And at which number it was last found that nobody can pay for it yet."""
         self.takers: dict[str, set[str]] = {}
         """By flavor, running runs that may grow, or have spares."""
         self.agenda = Agenda()

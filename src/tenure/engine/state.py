@@ -285,6 +285,7 @@ class State(Indexes):
         self.promise_asked.pop(one.run_key, None)
         self.promise_moved.pop(one.run_key, None)
         self.promise_funds.pop(one.run_key, None)
+        self.promise_unpaid.pop(one.run_key, None)
         self._paid_for(row)
         self.late.set(FOREVER, one.run_key)
         self.horizon.retract(one.run_key)

@@ -49,13 +49,13 @@ class Promises:
 
     # -- starts --
 
-    def start_all(self, holes: Holes, free: int) -> bool:
+    def start_all(self, holes: Holes) -> bool:
         """Start those that can start now, by number; True if any did."""
         started = False
         for row, _ in self.standing():
             if row.key not in self.state.reservations:
                 continue
-            started = self.start(row, self.state.reservations[row.key], holes, free) or started
+            started = self.start(row, self.state.reservations[row.key], holes) or started
         return started
 
     def start_due(self, *, plan_anew: bool = False) -> bool:
@@ -68,16 +68,13 @@ class Promises:
                 started = self.start(row, self.state.reservations[row.key], plan_anew=plan_anew) or started
         return started
 
-    def start(
-        self, row: RunRow, one: Reservation, holes: Holes | None = None, free: int | None = None, *,
-        plan_anew: bool = True,
-    ) -> bool:  # fmt: skip
+    def start(self, row: RunRow, one: Reservation, holes: Holes | None = None, *, plan_anew: bool = True) -> bool:
         """Start a run whose promise can be kept now. True if it started, or what is promised to it has changed."""
         state, now = self.state, self.now
         if row.life.not_before > now or not _waits(row):
             return False
         due = is_due(one, now)
-        if not due and holes is not None and free is not None and not self._may_gain(row, holes, free):
+        if not due and holes is not None and not self._may_gain(row, holes):
             return False
         claim = state.horizon.retract(row.key)
         plan, aside = self.in_slice(row, one) if due else (None, ())
@@ -95,11 +92,13 @@ class Promises:
         state.promise_asked[row.key] = state.changes.count
         return changed
 
-    def _may_gain(self, row: RunRow, holes: Holes, free: int) -> bool:
+    def _may_gain(self, row: RunRow, holes: Holes) -> bool:
         """True if something was gained since a promise was last looked at that could let it start now."""
+        if self._is_known_unpaid(row):  # a node is of no use to it
+            return False
         since = self.state.promise_asked.get(row.key, -1)
         demand = row.demand
-        if not demand.fill and demand.shape(demand.widths[-1]).gpus > free:
+        if not holes.may_fit(demand):
             return False
         if self.state.changes.all_gained(self.flavor, since):
             return True
@@ -282,10 +281,25 @@ class Promises:
         waits_for = "" if self._is_paid_now(row) else self.state.place_owner(row)
         return cluster, self.state.topology.matching(self.flavor, cluster, row.demand.selector), waits_for
 
+    def _is_known_unpaid(self, row: RunRow) -> bool:
+        """True if the money of a promise was not there when somebody asked, and none of those who might pay has had
+        more since."""
+        changes, since = self.state.changes, self.state.promise_unpaid.get(row.key)
+        if since is None or changes.all_gained(self.flavor, since):
+            return False
+        return not any(changes.fund_number(fund) > since for fund in self._funds(row))
+
     def _is_paid_now(self, row: RunRow) -> bool:
         """True if the money of a run is there now, machines and what is promised aside."""
-        state, demand = self.state, row.demand
-        key = demand, state.changes.count
+        if self._is_known_unpaid(row):
+            return False
+        paid = self._finds_payers(row.demand)
+        if not paid and row.key in self.state.promises.get(self.flavor, ()):
+            self.state.promise_unpaid[row.key] = self.state.changes.count
+        return paid
+
+    def _finds_payers(self, demand: Demand) -> bool:
+        state, key = self.state, (demand, self.state.changes.count)
         if key not in self._paid:
             candidates = walk(state.books, state.family, demand, now=self.now)
             purse = Purse(demand, now=self.now, lookahead=parse_duration(state.policy.lookahead), borrowed=0)
