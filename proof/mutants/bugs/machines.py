@@ -189,7 +189,7 @@ MUTANTS = (
         name="new-pod-does-not-wait",
         kind="guard",
         bug="A pod starts on GPUs before the work that gave way to it has left them.",
-        file="engine/state.py",
+        file="engine/indexes.py",
         old="return any(not set(gpus).isdisjoint(pod.pod.gpus) for gpus in here)",
         new="return False",
     ),
