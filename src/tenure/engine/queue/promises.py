@@ -145,7 +145,7 @@ class Promises:
             return plan, later
         if not self.tenable.fits_now(row, one):
             return None, ()
-        with state.horizon.set_aside([key for key in state.horizon.claims if key != row.key]):
+        with state.horizon.set_aside(others):  # what is held for a start in progress is held against this one, too
             plan = self._on_nodes(row, one, shares, as_paid=True)
         same = plan is not None and slice_of(plan, at=now, duration=None).segments == one.plan.segments
         return (plan, others) if same else (None, ())
