@@ -105,13 +105,26 @@ def is_caused(
             still = names(world.promises[run]) if run in world.promises else set()
             kept[run] = structs.replace(one, forecast=Forecast(odds=dict.fromkeys(sorted(names(one) & still), "1")))
     leases = {key: lease for key, lease in world.leases.items() if key not in opened}
-    return not tenable(replace(world, promises=kept, leases=leases, named=world.named | before.named), old)
+    as_it_was = replace(world, promises=kept, leases=leases, named=world.named | before.named)
+    return not tenable(as_it_was, old) or any(
+        one.turn < old.turn
+        and due(old, world.now) < due(one, world.now) + 30 * SECOND < due(old, world.now) + lasts(old)
+        and lacking(as_it_was, one) & pots(as_it_was, old)
+        for run, one in kept.items()
+        if run not in {lease.run_key for lease in leases.values()}
+    )
 
 
 # --- is it tenable? -------------------------------------------------------------------------------------------
 
 
 def tenable(world: World, one: Reservation) -> bool:
+    at = due(one, world.now) + 30 * SECOND
+    is_paid = all(is_open(world, segment.budget, segment.envelope, one, at) for segment in one.plan.segments)
+    return is_paid and not lacking(world, one)
+
+
+def lacking(world: World, one: Reservation) -> set[Name]:
     now, at = world.now, due(one, world.now) + 30 * SECOND
     holds = {lease.run_key for lease in world.leases.values()}
     others = [q for run, q in world.promises.items() if run != one.run_key and run not in holds]
@@ -119,6 +132,7 @@ def tenable(world: World, one: Reservation) -> bool:
     ahead = [one, *(q for q in others if due(q, now) < at)]
     gone = {run for q in ahead for run in named(world, q, at)}
     there = [lease for lease in world.leases.values() if ends(world, lease, one) > at]
+    lacks = set[Name]()
     for pot in pots(world, one):
         if pot[-1] == "hours":
             use = used(world, pot) + sum(hours(world, q, pot) for q in (one, *others))
@@ -127,8 +141,8 @@ def tenable(world: World, one: Reservation) -> bool:
             use = sum(len(each.gpus) for each in there if each.run_key not in cut and pot in pots_of(world, each))
             use += sum(share(world, q, pot) for q in on)
         if use > room(world, pot):
-            return False
-    return all(is_open(world, segment.budget, segment.envelope, one, at) for segment in one.plan.segments)
+            lacks.add(pot)
+    return lacks
 
 
 def due(one: Reservation, now: Instant) -> Instant:

@@ -12,7 +12,7 @@ from tenure.engine.lottery import verify
 from tenure.engine.reasons import sentence
 from tenure.facts import Froze, Reason, Reservation, Resolved
 from tenure.shell.custodian import SimulatedCustodian
-from tenure.testing import Fleet, budget, elastic, envelope, nodes, run
+from tenure.testing import Fleet, at, budget, elastic, envelope, nodes, run
 
 QUICK = Policy(activation_lead="10s")
 
@@ -120,18 +120,26 @@ def test_a_reservation_without_a_start_gets_room_where_it_costs_least() -> None:
     fleet.audit()
 
 
-def test_who_was_promised_a_start_later_is_planned_anew() -> None:
+@pytest.mark.parametrize("lasts", ["5h", "8h"], ids=["over by then", "in the way then"])
+def test_what_was_promised_later_is_not_touched_either(lasts: str) -> None:
+    """A promise is broken by the world, never for another run: what gives way ends on the node of the later one."""
     fleet = Fleet(*nodes("a", 2), budget("a"))
     fleet.start(run("wide", 16, owner="org:a", elastic=elastic(8, 16, 8), lasts="6h"))
-    fleet.apply(run("z", 8, owner="org:a", lasts="8h"))
+    fleet.apply(run("z", 8, owner="org:a", lasts=lasts))
     fleet.later("1m")
     fleet.apply(run("later", 8, owner="org:a", lasts="1h"))
-    first = promised(fleet, "lab/later").plan
-    done(fleet, "lab/z")
-    assert promised(fleet, "lab/later").plan.start == first.start, "beside it, when lab/wide ends"
-    fleet.leave("lab/wide")
-    fleet.bind("lab/z")
-    assert not {share.node for share in promised(fleet, "lab/later").plan.shares} & set(fleet.where("lab/z"))
+    before = promised(fleet, "lab/later")
+    assert before.plan.start == at("6h"), "beside z, when lab/wide ends"
+    if lasts == "5h":
+        done(fleet, "lab/z")
+        fleet.leave("lab/wide")
+        fleet.bind("lab/z")
+        assert fleet.where("lab/z") == {"a1": 8}
+    else:
+        assert declined(fleet, "lab/z").code == "NothingIsEnough"
+    after = promised(fleet, "lab/later").plan.start
+    assert after is not None
+    assert after <= at("6h")
     fleet.audit()
 
 

@@ -13,8 +13,9 @@ from tenure.api.policy import Policy
 from tenure.api.run import Run
 from tenure.api.validate import validate
 from tenure.engine.demand import compile_demand
-from tenure.engine.forecast import Search, Start, safe_plan, slice_of
+from tenure.engine.forecast import Search, Start, slice_of
 from tenure.engine.plan import Plan
+from tenure.engine.starts import safe_plan
 from tenure.testing import Fleet, budget, cap, elastic, envelope, node, run
 from tenure.units import MINUTE, Instant
 from tests.engine import oracle

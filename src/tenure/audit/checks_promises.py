@@ -199,7 +199,7 @@ class PromiseWatch:
         promises = {run: other._replace(names=self._still_named(other))
                     for run, other in self._before.promises.items()
                     if run == one.run or not self._has_lost(run, at=at)}  # fmt: skip
-        return self._outlook(promises, at=at, without=opened).lack(one) is not None
+        return not self._outlook(promises, at=at, without=opened).stands(one)
 
     def _has_lost(self, run: str, *, at: Instant) -> bool:
         """Whether the entry moves a promise later, or ends it though its run has not started."""

@@ -80,6 +80,9 @@ class Outlook:
 
     def lack(self, one: Promise) -> Lack | None:
         """What it would want for when it is due; None if it is tenable."""
+        return next(self._lacks(one), None)
+
+    def _lacks(self, one: Promise) -> Iterator[Lack]:
         at = one.due(self._now) + LENIENCY
         on = [one, *(each for each in self._others(one) if each.is_on(at, now=self._now))]
         there = _There(self, one, at)
@@ -87,7 +90,7 @@ class Outlook:
             room, promised = self._room(node), sum(each.nodes.get(node, 0) for each in on)
             needed = promised + there.gpus(self._books.on_node.get(node, ()), spare=room - promised)
             if needed > room:
-                return Lack(("node", node), room, needed)
+                yield Lack(("node", node), room, needed)
         for limit in self._limits_of(one):
             if limit.key.measure == "hours":
                 promised = sum(_share(limit, each) * self._length(each) for each in (one, *self._others(one)))
@@ -99,11 +102,19 @@ class Outlook:
                     staying = self.staying(self._limits.staying(limit), one, at=at)
                     needed = promised + sum(len(each.lease.gpus) for each in staying)
             if needed > limit.bound:
-                return Lack(limit.key, limit.bound, needed)
+                yield Lack(limit.key, limit.bound, needed)
         for (envelope, funding), gpus in sorted(one.money.items()):
             if not self._pays(envelope, funding, one, at=at):
-                return Lack(LimitKey(envelope[0], "envelope", envelope[1], "window"), 0, gpus)
-        return None
+                yield Lack(LimitKey(envelope[0], "envelope", envelope[1], "window"), 0, gpus)
+
+    def stands(self, one: Promise) -> bool:
+        """Whether it is tenable, and leaves every promise before it tenable that comes to be due while it is on:
+        promises are looked at by their numbers, and who comes later is planned anew."""
+        if self.lack(one) is not None:
+            return False
+        earlier = (each for each in self._others(one)
+                   if each.turn < one.turn and one.is_on(each.due(self._now) + LENIENCY, now=self._now))  # fmt: skip
+        return self.pots(one).isdisjoint(lack.pot for each in earlier for lack in self._lacks(each))
 
     def pots(self, one: Promise) -> set[Pot]:
         return {("node", node) for node in one.nodes} | {limit.key for limit in self._limits_of(one)}
@@ -120,8 +131,9 @@ class Outlook:
 
     def giving_way(self, one: Promise, *, at: Instant) -> set[str]:
         """Runs that it may cut by then, or that who comes before it may."""
+        draws = {(subject, froze.intent.activation) for subject, froze in self._books.draws.items()}
         ahead = (one, *(each for each in self._others(one) if each.due(self._now) < at))
-        cutting = (each for each in ahead if not each.draw or each.draw in self._books.draws)
+        cutting = (each for each in ahead if each.draw is None or each.draw in draws)
         return {run for each in cutting for run in each.names if self._may_be_cut(run, each, at=at)}
 
     def _may_be_cut(self, run: str, one: Promise, *, at: Instant) -> bool:

@@ -3,7 +3,8 @@
     due(now) = max(by, now)        who is late holds its slice for as much longer
     on at t  = due < t < due + lasts
 
->>> one = Promise(run="ns/a", start=90, by=100, lasts=50, nodes={"n": 8}, money={}, names=frozenset(), draw="", fact=1)
+>>> one = Promise(run="ns/a", turn=1, start=90, by=100, lasts=50, nodes={"n": 8}, money={}, names=frozenset(),
+...               draw=None, fact=1)
 >>> one.due(0), one.due(130)
 (100, 130)
 >>> [one.is_on(at, now=0) for at in (100, 101, 150)], one.is_on(170, now=130)
@@ -26,6 +27,7 @@ class Promise(NamedTuple):
     """What one waiting run was promised."""
 
     run: str
+    turn: int
     start: Instant
     by: Instant
     lasts: Micros
@@ -35,8 +37,9 @@ class Promise(NamedTuple):
     """GPUs by envelope, and as what it pays them."""
     names: frozenset[str]
     """Runs that may be cut for it."""
-    draw: str
-    """What the draw of a start that is being made is for: who was not drawn stays."""
+    draw: tuple[str, int] | None
+    """Of a start that is being made: what its draw is for, and the number of that activation. Who was not drawn stays,
+    and nobody is drawn any more for an earlier one."""
     fact: int
     """The number of the fact that says so: who leaves the queue after it is not among those whom it names."""
 
@@ -67,12 +70,13 @@ def promise_of(one: Reservation, *, fact: int) -> Promise:
     cut = {*forecast.odds, *(remedy.run for remedy in forecast.remedies)}
     return Promise(
         run=one.run_key,
+        turn=one.turn,
         start=plan.start or 0,
         by=bound_of(one),
         lasts=FOREVER if plan.until is None else plan.until - (plan.start or 0),
         nodes=dict(nodes),
         money=dict(money),
         names=frozenset(cut if one.confidence == "conservative" or one.state == "Active" else ()),
-        draw=f"Reservation/{one.key}" if one.state == "Active" else "",
+        draw=(f"Reservation/{one.key}", one.activation) if one.state == "Active" else None,
         fact=fact,
     )

@@ -23,10 +23,11 @@ from tenure.engine.books import FundKey
 from tenure.engine.cuts import Proposal, Scope, Trial
 from tenure.engine.forecast import Search, slice_of, world_at
 from tenure.engine.future import Future
-from tenure.engine.horizon import Place
+from tenure.engine.node_sets import place_of
 from tenure.engine.odds import decimal
 from tenure.engine.pack import unplaced
-from tenure.engine.plan import Plan, World, find_plan, place_of
+from tenure.engine.plan import Plan, World, find_plan
+from tenure.engine.prospects import Place
 from tenure.engine.reasons import because
 from tenure.engine.rows import HINDERED, bound_of, is_drawn_for, is_held
 from tenure.engine.state import GRACE, RunRow, State
@@ -523,8 +524,9 @@ def _spoken_for(state: State, row: RunRow, node: str, *, at: Instant) -> bool:
     return any(
         key != row.key
         and (lasts is None or at + lasts > start)
+        and (until is None or at < until)
         and (is_held(state.reservations[key], state.draws) or state.rank(state.runs[key]) < rank)
-        for key, (start, _, _) in state.horizon.claims_on(node).items()
+        for key, (start, until, _) in state.horizon.claims_on(node).items()
     )
 
 

@@ -15,16 +15,18 @@ from functools import partial
 from heapq import heapify, heappop, heappush
 
 from tenure.engine import promise
-from tenure.engine.forecast import Search, plan_now, why_not_now
+from tenure.engine.forecast import Search
 from tenure.engine.life import move
 from tenure.engine.plan import Plan
 from tenure.engine.queue import backfill
 from tenure.engine.queue.age import Age
 from tenure.engine.queue.backfill import Holes
 from tenure.engine.queue.order import ALL, WaitingClass, run_of
-from tenure.engine.queue.promises import Promises, is_due, owners_with_places, waits_a_moment
+from tenure.engine.queue.promises import Promises, owners_with_places, waits_a_moment
 from tenure.engine.queue.starting import start_run
+from tenure.engine.queue.tenable import is_due
 from tenure.engine.reasons import is_money
+from tenure.engine.starts import plan_now, why_not_now
 from tenure.engine.state import RunRow
 from tenure.engine.turn import Turn
 from tenure.facts import Decided, Reason, Verdict
@@ -134,7 +136,7 @@ class _Pass:
         again = True
         while again:
             again = self._keep_promises()
-            again = self.promises.start_all(self.holes, self._free()) or again
+            again = self.promises.start_all(self.holes) or again
             again = self.promises.improve() or again
             again = self._deal() or again
         self._backfill()
@@ -243,7 +245,6 @@ class _Pass:
     def _backfill(self) -> None:
         """Start all others who can start now, oldest first."""
         state, queue = self.state, self.state.queue
-        free = self._free()
         holes: dict[WaitingClass, Micros] = {}
         refused: dict[WaitingClass, Micros] = {}
         heap: list[tuple[Age, WaitingClass]] = []
@@ -256,7 +257,7 @@ class _Pass:
 
         kinds = list(queue.classes(self.flavor))
         for kind in kinds:
-            holes[kind] = backfill.hole_for(state, kind, self.holes, free)
+            holes[kind] = backfill.hole_for(state, kind, self.holes)
             put(kind)
         heapify(heap)
         while heap:
@@ -264,9 +265,7 @@ class _Pass:
             row = state.runs[run_of(age)]
             if not queue.is_in_line(row.key):
                 continue
-            started = self._starts_now(row, kind, refused)
-            if started:
-                free = self._free()
+            self._starts_now(row, kind, refused)
             tail = len(heap)
             put(kind)
             if len(heap) > tail:
@@ -275,22 +274,21 @@ class _Pass:
             if kind.line:
                 backfill.settle(state, kind, holes[kind], refused.get(kind))
 
-    def _starts_now(self, row: RunRow, kind: WaitingClass, refused: dict[WaitingClass, Micros]) -> bool:
+    def _starts_now(self, row: RunRow, kind: WaitingClass, refused: dict[WaitingClass, Micros]) -> None:
         """Start a run if it can; else keep what is refused to its class."""
         lasts = self.state.queue.lasts(row.key)
-        if not backfill.may_fit(kind, self._free()):
+        if not backfill.may_fit(row.demand, self._free()):
             refused[kind] = 1
-            return False
+            return
         if kind.funds is None:
             kind.funds = Search(self.state, row.demand, now=self.turn.now).funds()
         plan = self._plan(row)
         if plan is not None and self._starts(row, plan):
-            return True
+            return
         if plan is None or not self.state.queue.is_in_line(row.key):
             refused[kind] = min(lasts, refused.get(kind, ALL))
             if not self.promises._is_paid_now(row):
                 kind.unpaid_from = min(kind.unpaid_from, lasts)
-        return False
 
     # -- one run --
 

@@ -14,8 +14,9 @@ import msgspec
 from msgspec import Struct
 
 from tenure.engine.demand import Demand
-from tenure.engine.forecast import Search, safe_plan, slice_of
+from tenure.engine.forecast import Search, slice_of
 from tenure.engine.plan import Plan
+from tenure.engine.starts import safe_plan
 from tenure.engine.state import RunRow, State
 from tenure.facts import Forecast, Reason, Slice
 from tenure.units import FOREVER, HOUR, MINUTE, Instant, Micros, format_duration, parse_duration

@@ -16,8 +16,9 @@ from tenure.draw import Token
 from tenure.engine import activation, resolver
 from tenure.engine.activation import Way, may_cut
 from tenure.engine.cuts import Trial
-from tenure.engine.forecast import Search, safe_plan, slice_of
+from tenure.engine.forecast import Search, slice_of
 from tenure.engine.plan import Plan
+from tenure.engine.starts import safe_plan
 from tenure.engine.state import RunRow, State
 from tenure.engine.turn import Turn
 from tenure.facts import Cut, Reason, Reservation, Slice

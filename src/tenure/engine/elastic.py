@@ -17,10 +17,10 @@ import msgspec
 
 from tenure.engine.bind import Who, bind
 from tenure.engine.demand import Demand, Selector
-from tenure.engine.forecast import safe_plan
 from tenure.engine.groups import desired, shrink_order, wants_spares, width
 from tenure.engine.life import drop, full_name, move
 from tenure.engine.plan import Holding, Plan
+from tenure.engine.starts import safe_plan
 from tenure.engine.state import RunRow, State
 from tenure.engine.topology import Location, Site
 from tenure.engine.turn import Turn

@@ -12,7 +12,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from tenure.api.policy import Policy
 from tenure.engine.books import Fund
 from tenure.engine.demand import Selector
-from tenure.engine.horizon import Horizon, Money
+from tenure.engine.horizon import Horizon
+from tenure.engine.prospects import Money
 from tenure.engine.topology import Location, Pool, PoolKind, Row, Topology, matches
 from tenure.units import GpuMicros, Instant, Micros
 

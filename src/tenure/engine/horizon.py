@@ -25,9 +25,9 @@ from msgspec.structs import replace
 
 from tenure.engine.books import FundKey
 from tenure.engine.demand import Selector
-from tenure.engine.levels import Profile
 from tenure.engine.lines import Domain, Line, Shown
 from tenure.engine.meters import Commitments
+from tenure.engine.prospects import Claim, Held, Money, Place
 from tenure.engine.queue.changes import Changes
 from tenure.engine.rooms import INSTANT, View
 from tenure.engine.topology import Location, Row, Topology, matches
@@ -44,91 +44,7 @@ LEAVING: Micros = 30 * SECOND
 VIEWS_MAX = 32
 """Views of one location that are kept up to date."""
 
-CHANGES_MAX = 8
-"""Changes of a node that are told apart; those before are told as one."""
-
 NEVER_FREE: Read = ([0], [0])
-
-
-class Money:
-    """The future of one envelope: GPUs that it pays, as a negative level, and hours that are promised."""
-
-    __slots__ = ("hours", "lent", "lent_hours", "lent_spared", "lent_starts", "spared", "starts", "total")
-
-    def __init__(self) -> None:
-        self.total = Profile()
-        self.lent = Profile()
-        self.hours = 0
-        self.lent_hours = 0
-        self.starts = Commitments()
-        """When what is promised begins."""
-        self.lent_starts = Commitments()
-        self.spared = 0
-        """GPUs that are looked at as if they were not paid for any more."""
-        self.lent_spared = 0
-
-
-class Place:
-    """The future of one location: its nodes by domain, when any of them gains something, and views of their room."""
-
-    def __init__(self, location: Location) -> None:
-        self.location = location
-        self.rows: dict[str, dict[str, Row]] = {}
-        """By fabric domain: its nodes."""
-        self.rises = Profile()
-        """What nodes have gained by an instant, each for itself: what others lose does not count against it."""
-        self.views: dict[tuple[Micros, int, Selector], View] = {}
-        self.changes: dict[str, list[tuple[int, Span]]] = {}
-        """Nodes that ever changed, the latest last, with the numbers of their last changes, and what they changed."""
-        self.version = 0
-
-    def change(self, name: str, span: Span) -> None:
-        self.version += 1
-        changes = self.changes.pop(name, [])
-        if len(changes) == CHANGES_MAX:
-            changes[:2] = [(changes[1][0], both(changes[0][1], changes[1][1]))]
-        changes.append((self.version, span))
-        self.changes[name] = changes
-
-    def bring_up(self, view: View) -> View:
-        """Let a view show what changed since it was read last."""
-        for name, changes in reversed(self.changes.items()):
-            if changes[-1][0] <= view.version:
-                break
-            for version, span in changes:
-                if version > view.version:
-                    view.look_at((name,), span)
-        view.version = self.version
-        return view.refresh()
-
-
-class _Held:
-    """When an open lease is expected to end, and from what."""
-
-    __slots__ = ("asked", "declared", "end", "late", "lease", "leaving", "overstays", "spared")
-
-    def __init__(self, lease: Lease) -> None:
-        self.lease = lease
-        self.declared = lease.until
-        self.spared = False
-        """Its money is counted as if nobody spent it any more."""
-        self.late = False
-        """It has not ended when it said it would, which is a moment ago."""
-        self.overstays = False
-        """That is longer ago: nobody counts on its end any more."""
-        self.asked: Instant | None = None
-        self.leaving: Instant | None = None
-        self.end: Instant | None = None
-
-
-class Claim:
-    """What is promised to a waiting run; ``period`` is the time for which hours are set aside, ``cuts`` whether others
-    will have to go for it."""
-
-    __slots__ = ("cuts", "flavor", "period", "plan")
-
-    def __init__(self, flavor: str, plan: Slice, period: Micros, cuts: bool) -> None:
-        self.flavor, self.plan, self.period, self.cuts = flavor, plan, period, cuts
 
 
 class Horizon:
@@ -150,7 +66,7 @@ class Horizon:
         """Whether the future is being looked at without some of those."""
         self.as_spent = False
         """Whether what goes on without an end is looked at as if it spent no more than it has."""
-        self._held: dict[str, _Held] = {}
+        self._held: dict[str, Held] = {}
         self._of_fund: dict[FundKey, dict[str, None]] = {}
         self._fund_ends: dict[FundKey, tuple[Instant | None, Instant | None]] = {}
         """When an envelope's money will have run out, and when that which it lends."""
@@ -161,7 +77,7 @@ class Horizon:
     # -- leases --
 
     def opened(self, lease: Lease) -> None:
-        held = self._held[lease.key] = _Held(lease)
+        held = self._held[lease.key] = Held(lease)
         key = (lease.budget, lease.envelope)
         self._of_fund.setdefault(key, {})[lease.key] = None
         self._pay(lease, 0, -1)
@@ -284,7 +200,7 @@ class Horizon:
             self._pay_instead(held, others, 1)
             self._pay_until(held, 0, sign=-1)
 
-    def _pay_instead(self, held: _Held, others: Iterable[Lease], sign: int) -> None:
+    def _pay_instead(self, held: Held, others: Iterable[Lease], sign: int) -> None:
         for other in others:
             self._pay(other, 0, sign)
             if held.end is not None:
@@ -323,7 +239,7 @@ class Horizon:
             self._set_end(held)
         return late
 
-    def _end_of(self, held: _Held) -> Instant | None:
+    def _end_of(self, held: Held) -> Instant | None:
         lease = held.lease
         paid, lent = self._fund_ends.get((lease.budget, lease.envelope), (None, None))
         declared = None if held.overstays or held.declared is None else held.declared + (GRACE if held.late else 0)
@@ -331,7 +247,7 @@ class Horizon:
         ends = ends if held.leaving is None else [held.leaving]
         return min((at for at in ends if at is not None), default=None)
 
-    def _set_end(self, held: _Held) -> bool:
+    def _set_end(self, held: Held) -> bool:
         end = self._end_of(held)
         if end != held.end:
             self._mark(held.lease, gain=end is not None and (held.end is None or end < held.end))
@@ -344,7 +260,7 @@ class Horizon:
             (self.changes.gain_node if gain else self.changes.lose_node)(row.site.flavor, lease.node)
         (self.changes.gain_fund if gain else self.changes.lose_fund)(fund)
 
-    def _move_end(self, held: _Held, end: Instant | None) -> bool:
+    def _move_end(self, held: Held, end: Instant | None) -> bool:
         if held.end == end:
             return False
         lease = held.lease
@@ -358,7 +274,7 @@ class Horizon:
         held.end = end
         return True
 
-    def _pay_until(self, held: _Held, end: Instant | None, *, sign: int = 1) -> None:
+    def _pay_until(self, held: Held, end: Instant | None, *, sign: int = 1) -> None:
         """It is paid for until then, instead of until its end."""
         if held.end is not None:
             self._pay(held.lease, held.end, -sign)

@@ -13,27 +13,22 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
-from itertools import combinations, groupby
+from itertools import groupby
 
 import msgspec
 from msgspec import Struct
 
-from tenure.api.policy import Policy
-from tenure.engine.books import Books, Fund, Place
+from tenure.engine.books import Books
 from tenure.engine.cover import EVERYBODY, KIN, OWNER, Candidate, Purse, may_ever_pay, walk
 from tenure.engine.demand import Demand, Selector, Shape
 from tenure.engine.family import Family
 from tenure.engine.future import Ahead, Future
+from tenure.engine.node_sets import fund_place, place_of, selectors
 from tenure.engine.pack import Filled, Group, fault, fill, left_after, unplaced
 from tenure.engine.reasons import headline
-from tenure.engine.topology import Location, Pool, PoolKind, Topology, label_keys
+from tenure.engine.topology import Location, Pool, PoolKind, Topology
 from tenure.facts import Attempted, FundingClass, Reason, Segment, Verdict, Visit
 from tenure.units import Instant, Micros
-
-_FINE_MAX = 4
-"""Finer selectors whose every combination is tried; beyond that only each alone, and all together."""
-
 
 _Payer = tuple[str, str, FundingClass]
 """(budget, envelope, class)"""
@@ -387,7 +382,7 @@ class _Search:
                 for one, (at_region, at_cluster, finer) in payers
                 if at_region in (None, location[0]) and at_cluster in (None, location[1])
             ]
-            for selector in _selectors(wanted, [finer for _, finer in here]) if here else ():
+            for selector in selectors(wanted, [finer for _, finer in here]) if here else ():
                 able = tuple(one for one, finer in here if not finer or set(finer) <= set(selector))
                 if able:
                     yield _Offer(location, selector, able, _where(location, selector))
@@ -544,46 +539,6 @@ def _wallets(offers: list[_Offer], shape: Shape) -> dict[str, list[_Offer]]:
 
 def _identity(candidate: Candidate) -> _Payer:
     return (*candidate.fund.key, candidate.funding)
-
-
-def place_of(selector: Selector, policy: Policy) -> Place:
-    """Take a selector apart: the region and the cluster it names, and what it asks beyond them.
-
-    Only the label that decides where a node is names a place. Under its usual name every node of the place has it (the
-    topology fills it in); a configured one may be missing on a node that fell back, so it is asked of each node as
-    well.
-    """
-    return _taken_apart(selector, label_keys(policy, "region")[0], label_keys(policy, "cluster")[0])
-
-
-@lru_cache(maxsize=4096)  # every plan asks the same of its run and of those who may pay
-def _taken_apart(selector: Selector, region_key: str, cluster_key: str) -> Place:
-    found = dict(selector)
-    usual = [key for key, name in ((region_key, "region"), (cluster_key, "cluster")) if key == name]
-    finer = tuple((key, value) for key, value in selector if key not in usual)
-    return found.get(region_key), found.get(cluster_key), finer
-
-
-def fund_place(fund: Fund, policy: Policy) -> Place:
-    fund.place = place_of(fund.selector, policy)
-    return fund.place
-
-
-def _selectors(wanted: Selector, finer: list[Selector]) -> list[Selector]:
-    """The node sets worth trying: what the run wants, narrowed by the finer selectors of its payers."""
-    distinct = sorted({one for one in finer if one})
-    if not distinct:
-        return [wanted]
-    sizes = range(len(distinct) + 1) if len(distinct) <= _FINE_MAX else (0, 1, len(distinct))
-    out: dict[Selector, None] = {}
-    for size in sizes:
-        for chosen in combinations(distinct, size):
-            merged: dict[str, set[str]] = {}
-            for key, value in (*wanted, *(pair for one in chosen for pair in one)):
-                merged.setdefault(key, set()).add(value)
-            if all(len(values) == 1 for values in merged.values()):
-                out[tuple(sorted((key, min(values)) for key, values in merged.items()))] = None
-    return list(out)
 
 
 def _sum(segments: Iterable[Segment], funding: str) -> int:

@@ -123,7 +123,7 @@ def held(one: Reservation, lasts: Micros | None, *, now: Instant) -> tuple[Slice
         same = (by, until) == (plan.start, plan.until)
         return plan if same else msgspec.structs.replace(plan, start=by, until=until), by + 1
     late, slack = max(0, now - by), GRACE
-    while slack < late:
+    while slack <= late:
         slack *= 2
     if not lasts:
         return msgspec.structs.replace(plan, start=by, until=None), FOREVER

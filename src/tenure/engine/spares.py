@@ -16,11 +16,11 @@ import msgspec
 from tenure.engine.bind import bind, pod_name
 from tenure.engine.demand import Demand, Selector
 from tenure.engine.elastic import domain_selector, ended_since, holding, left_to_pay, who
-from tenure.engine.forecast import safe_plan
 from tenure.engine.groups import given_up, kept, spare_gpus
 from tenure.engine.life import again, close, drop, end, finish_if_over, full_name, move, progress
 from tenure.engine.pack import Group
 from tenure.engine.plan import Part, Plan, make_plan
+from tenure.engine.starts import safe_plan
 from tenure.engine.state import RunRow
 from tenure.engine.topology import Site, matches
 from tenure.engine.turn import Turn

@@ -21,6 +21,7 @@ from tenure.api.policy import Policy
 from tenure.engine import asked, draws, elastic, intake, life, money, promise, shortage, spares
 from tenure.engine.admit import admit
 from tenure.engine.intake import Applied
+from tenure.engine.rows import is_late
 from tenure.engine.state import State
 from tenure.engine.topology import is_fenced, is_ready
 from tenure.engine.turn import Turn
@@ -141,6 +142,7 @@ def _decide(turn: Turn) -> None:
     """Look at everything on the agenda: money that is short, runs that wait, runs that want more."""
     money.arm(turn)
     shortage.settle(turn)
+    money.arm(turn)  # who pays instead may run out as well: that is to be known before promises are looked at
     elastic.resize(turn)
     put_off = shortage.put_off(turn.state, now=turn.now)
     _set_aside(turn.state, put_off)
@@ -229,6 +231,8 @@ def _timers(turn: Turn, event: Event, waited: Container[str]) -> bool:
             else:
                 state.agenda.run_changed(which)
                 looked = True
+                if what == "activate" and row.key in state.reservations and is_late(state.reservations[row.key]):
+                    state.arm(state.reservations[row.key])
     return looked
 
 

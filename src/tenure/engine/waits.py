@@ -11,8 +11,8 @@ from typing import Literal
 from msgspec import Struct
 
 from tenure.engine.activation import own_aside
-from tenure.engine.forecast import safe_plan
 from tenure.engine.plan import Plan
+from tenure.engine.starts import safe_plan
 from tenure.engine.state import RunRow, State
 from tenure.facts import Lease, Reservation, Verdict
 from tenure.units import Instant

@@ -13,7 +13,8 @@ import msgspec
 from tenure.api.run import QueuePlace
 from tenure.engine.cover import Purse, walk
 from tenure.engine.demand import Demand
-from tenure.engine.plan import Plan, fund_place, make_plan, place_of
+from tenure.engine.node_sets import fund_place, place_of
+from tenure.engine.plan import Plan, make_plan
 from tenure.engine.reasons import RULES, sentence
 from tenure.engine.state import RunRow, State
 from tenure.units import Instant, Micros, parse_duration

@@ -26,6 +26,18 @@ class Holes:
     def __init__(self, state: State, flavor: str, *, now: Instant) -> None:
         self._state, self._flavor, self._now = state, flavor, now
         self._found: dict[tuple[int, int, int], Micros] = {}
+        self._free: tuple[int, int] | None = None
+        """GPUs that nobody holds, and the number of changes when they were counted."""
+
+    def may_fit(self, demand: Demand) -> bool:
+        """True if the GPUs of the flavor that nobody holds could be enough; they are counted only if somebody asks."""
+        return may_fit(demand, self._free_gpus())
+
+    def _free_gpus(self) -> int:
+        count = self._state.changes.count
+        if self._free is None or self._free[1] != count:
+            self._free = free_gpus(self._state, self._flavor), count
+        return self._free[0]
 
     def longest(self, demand: Demand, since: int) -> Micros:
         """The longest time that a pod of a demand could have on a node that gained something since a refusal; 0 if it
@@ -77,7 +89,7 @@ def free_gpus(state: State, flavor: str) -> int:
     return sum(pool.free for pool in pools)
 
 
-def hole_for(state: State, kind: WaitingClass, holes: Holes, free: int) -> Micros:
+def hole_for(state: State, kind: WaitingClass, holes: Holes) -> Micros:
     """How long a run of a class may take to be worth planning; 0 if none is."""
     since = kind.asked
     if state.changes.all_gained(kind.demand.flavor, since):
@@ -85,7 +97,9 @@ def hole_for(state: State, kind: WaitingClass, holes: Holes, free: int) -> Micro
     paid_anew = money_gained(state, kind, since)
     if paid_anew:
         kind.unpaid_from = ALL
-    if not may_fit(kind, free):
+    elif kind.line.oldest(within=kind.unpaid_from - 1) is None:
+        return kind.unpaid_from - 1  # all that are in line wait for money: machines are not looked at
+    if not holes.may_fit(kind.demand):
         kind.refused_from = 1
         return 0
     if paid_anew or kind.asked == NEVER:
@@ -96,9 +110,9 @@ def hole_for(state: State, kind: WaitingClass, holes: Holes, free: int) -> Micro
     return min(longest, kind.unpaid_from - 1)
 
 
-def may_fit(kind: WaitingClass, free: int) -> bool:
+def may_fit(demand: Demand, free: int) -> bool:
     """True if so many free GPUs could be enough."""
-    return kind.demand.fill or kind.demand.shape(kind.demand.widths[-1]).gpus <= free
+    return demand.fill or demand.shape(demand.widths[-1]).gpus <= free
 
 
 def settle(state: State, kind: WaitingClass, within: Micros, refused: Micros | None) -> None:

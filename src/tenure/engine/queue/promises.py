@@ -10,24 +10,23 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 
 import msgspec
 
-from tenure.engine import activation, promise, shortage
+from tenure.engine import activation, promise
 from tenure.engine.activation import follows, may_cut
-from tenure.engine.books import Fund, FundKey
 from tenure.engine.cover import Purse, walk
 from tenure.engine.demand import Demand
-from tenure.engine.forecast import Search, Start, plan_now, slice_of, why_not_now, world_at
-from tenure.engine.future import Ahead
+from tenure.engine.forecast import Search, Start, slice_of, world_at
 from tenure.engine.horizon import GRACE
 from tenure.engine.plan import Plan, find_plan
 from tenure.engine.queue.backfill import Holes
 from tenure.engine.queue.changes import NEVER
 from tenure.engine.queue.starting import start_run
+from tenure.engine.queue.tenable import Tenable, is_due
 from tenure.engine.reasons import is_money
-from tenure.engine.rows import RunRow, bound_of, is_drawn_for, is_held, is_late, names
+from tenure.engine.rows import RunRow, bound_of, is_held, is_late
+from tenure.engine.starts import plan_now, why_not_now
 from tenure.engine.state import State
-from tenure.engine.topology import matches
 from tenure.engine.turn import Turn
-from tenure.facts import Reason, Reservation, Slice, Verdict
+from tenure.facts import Reason, Reservation, Verdict
 from tenure.units import FOREVER, Instant, Micros, parse_duration
 
 LineKey = tuple[str, frozenset[str], str]
@@ -39,6 +38,7 @@ class Promises:
 
     def __init__(self, turn: Turn, flavor: str) -> None:
         self.turn, self.state, self.flavor, self.now = turn, turn.state, flavor, turn.now
+        self.tenable = Tenable(turn.state, flavor, now=turn.now)
         self._paid: dict[tuple[Demand, int], bool] = {}
         """Whether the money of a demand is there, at some number of changes."""
 
@@ -49,13 +49,13 @@ class Promises:
 
     # -- starts --
 
-    def start_all(self, holes: Holes, free: int) -> bool:
+    def start_all(self, holes: Holes) -> bool:
         """Start those that can start now, by number; True if any did."""
         started = False
         for row, _ in self.standing():
             if row.key not in self.state.reservations:
                 continue
-            started = self.start(row, self.state.reservations[row.key], holes, free) or started
+            started = self.start(row, self.state.reservations[row.key], holes) or started
         return started
 
     def start_due(self, *, plan_anew: bool = False) -> bool:
@@ -68,16 +68,13 @@ class Promises:
                 started = self.start(row, self.state.reservations[row.key], plan_anew=plan_anew) or started
         return started
 
-    def start(
-        self, row: RunRow, one: Reservation, holes: Holes | None = None, free: int | None = None, *,
-        plan_anew: bool = True,
-    ) -> bool:  # fmt: skip
+    def start(self, row: RunRow, one: Reservation, holes: Holes | None = None, *, plan_anew: bool = True) -> bool:
         """Start a run whose promise can be kept now. True if it started, or what is promised to it has changed."""
         state, now = self.state, self.now
         if row.life.not_before > now or not _waits(row):
             return False
         due = is_due(one, now)
-        if not due and holes is not None and free is not None and not self._may_gain(row, holes, free):
+        if not due and holes is not None and not self._may_gain(row, holes):
             return False
         claim = state.horizon.retract(row.key)
         plan, aside = self.in_slice(row, one) if due else (None, ())
@@ -95,11 +92,13 @@ class Promises:
         state.promise_asked[row.key] = state.changes.count
         return changed
 
-    def _may_gain(self, row: RunRow, holes: Holes, free: int) -> bool:
+    def _may_gain(self, row: RunRow, holes: Holes) -> bool:
         """True if something was gained since a promise was last looked at that could let it start now."""
+        if self._is_known_unpaid(row):  # a node is of no use to it
+            return False
         since = self.state.promise_asked.get(row.key, -1)
         demand = row.demand
-        if not demand.fill and demand.shape(demand.widths[-1]).gpus > free:
+        if not holes.may_fit(demand):
             return False
         if self.state.changes.all_gained(self.flavor, since):
             return True
@@ -144,7 +143,7 @@ class Promises:
             plan = self._on_nodes(row, one, shares) if any_claim else None
         if plan is not None:
             return plan, later
-        if not self._fits_now(row, one):
+        if not self.tenable.fits_now(row, one):
             return None, ()
         with state.horizon.set_aside([key for key in state.horizon.claims if key != row.key]):
             plan = self._on_nodes(row, one, shares, as_paid=True)
@@ -206,7 +205,7 @@ class Promises:
         own = {key for key, fund in state.books.funds.items() if fund.flavor == self.flavor}
         nodes, funds, doubted = state.changes.take_losses(self.flavor, own)
         standing = self.standing()
-        funds |= self._overspent(standing)
+        funds |= self.tenable.overspent(standing)
         if not nodes and not funds and not doubted:
             return False
         broken = [
@@ -216,7 +215,7 @@ class Promises:
         ]
         if not broken:
             return False
-        broken = list(self._broken(standing, {row.key for row, _ in broken}))
+        broken = list(self.tenable.broken(standing, {row.key for row, _ in broken}))
         for row, _ in broken:
             state.horizon.retract(row.key)
         for row, one in broken:
@@ -224,146 +223,11 @@ class Promises:
                 self.plan_anew(row, one)
         return len(self.turn.facts) > facts
 
-    def _overspent(self, standing: list[tuple[RunRow, Reservation]]) -> set[FundKey]:
-        """Envelopes whose hours, or those of a cap or of what they lend, do not suffice any more for what is promised
-        of them: work that declares no end has spent them since."""
-        books, ahead = self.state.books, Ahead(self.state.horizon, now=self.now, at=self.now, length=None)
-        keys = {(part.budget, part.envelope) for _, one in standing for part in one.plan.segments}
-        with self.state.horizon.as_promised():
-            return {key for key in keys if key in books.funds and _is_overspent(books.funds[key], ahead)}
-
-    def _broken(
-        self, standing: list[tuple[RunRow, Reservation]], doubtful: set[str]
-    ) -> Iterator[tuple[RunRow, Reservation]]:  # fmt: skip
-        """Those of the doubtful that do not fit any more beside leases, the promises before them that stand, and those
-        that are due: who is late holds its slice for as much longer."""
-        horizon = self.state.horizon
-        last = max(index for index, (row, _) in enumerate(standing) if row.key in doubtful)
-        due = [(row, one) for row, one in standing if is_due(one, self.now)]
-        to_come = [(row, one) for row, one in standing[: last + 1] if not is_due(one, self.now)]
-        later = [row.key for row, one in standing[last + 1 :] if not is_due(one, self.now)]
-        broken: list[tuple[RunRow, Reservation]] = []
-        with horizon.set_aside(later):
-            claims = {row.key: horizon.retract(row.key) for row, _ in (*due, *to_come)}
-            for row, one in (*due, *to_come):
-                if row.key in doubtful and not self._still_fits(row, one):
-                    broken.append((row, one))
-                elif (claim := claims[row.key]) is not None:
-                    plan = self._as_it_counts(row, one, claim.plan)
-                    horizon.lay(row.key, claim.flavor, plan, claim.period, cuts=claim.cuts)
-        for row, one in (*due, *to_come):  # those that are broken as well, until they are planned anew
-            if claims[row.key] is not None:
-                self.state.claim(one)
-        return iter(broken)
-
-    def _as_it_counts(self, row: RunRow, one: Reservation, plan: Slice) -> Slice:
-        """What a promise takes from those who are looked at after it: half a minute later than it is due, which breaks
-        nothing, and, if it is late, for as much longer as if it were made now."""
-        if plan.start is None:
-            return plan
-        due = max(plan.start, self.now)
-        late = row.demand.duration is not None and is_due(one, self.now)
-        until = self.now + (row.demand.duration or 0) if late else plan.until
-        start = due + GRACE if until is None or due + GRACE < until else due
-        return msgspec.structs.replace(plan, start=start, until=until)
-
-    def _still_fits(self, row: RunRow, one: Reservation) -> bool:
-        """The same; who was backfilled and overstays goes first, but for a run that was itself cut."""
-        horizon, overdue = self.state.horizon, self.state.overdue_before(row, now=self.now)
-        with horizon.without(overdue), horizon.as_promised():
-            return self.fits(row, one)
-
-    def _fits_now(self, row: RunRow, one: Reservation) -> bool:
-        """True if what a start that is due was promised is there beside all who begin as well by now, or have not left
-        yet."""
-        horizon, overdue = self.state.horizon, self.state.overdue_before(row, now=self.now)
-        with horizon.without(overdue), horizon.as_promised():
-            return self._has_all(row, one, at=self.now + GRACE, until=self.now + GRACE + 1)
-
-    def fits(self, row: RunRow, one: Reservation) -> bool:
-        """True if what is promised to a run, and is not laid, is there when its bound comes, half a minute late at
-        most: on each of its nodes, and from each of its payers."""
-        by = bound_of(one)
-        if by is None or one.confidence == "conservative":
-            return self._fits_after_cuts(row, one)
-        until = None if row.demand.duration is None else by + max(row.demand.duration, GRACE + 1)
-        return self._has_all(row, one, at=by + GRACE, until=until)
-
-    def _has_all(self, row: RunRow, one: Reservation, *, at: Instant, until: Instant | None) -> bool:
-        state, horizon = self.state, self.state.horizon
-        rows, named = state.topology.rows, self._named(one, at)
-        for share in one.plan.shares:
-            node = rows.get(share.node)
-            if node is None or not node.open or node.site is None or not self._is_place(row, one, share.node):
-                return False
-            gone = [lease.key for lease in state.leases_on(share.node)
-                    if lease.key not in state.ending
-                    and (lease.run_key in named or shortage.is_unpaid(state, lease, now=self.now))]  # fmt: skip
-            if horizon.room(share.node, at, until, gone) < share.gpus:
-                return False
-        return self._is_paid(row, one, at, until)
-
-    def _named(self, one: Reservation, at: Instant) -> set[str]:
-        """Runs that promises which are due by an instant may cut: they are not in the way of those behind these."""
-        found = set[str]()
-        for each in self.state.promises.get(self.flavor, {}).values():
-            on_cuts = is_drawn_for(each, self.state.draws) or (each.confidence, each.state) == (
-                "conservative",
-                "Pending",
-            )
-            if on_cuts and each.run_key != one.run_key and max(bound_of(each) or 0, self.now) < at:
-                found |= names(each)
-        return found
-
-    def _is_place(self, row: RunRow, one: Reservation, node: str) -> bool:
-        """True if a node lies in one of the promised domains, and is what the run asks for."""
-        found = self.state.topology.rows[node]
-        site = found.site
-        assert site is not None
-        name = "/".join((*site.location, site.fabric))
-        return (
-            site.flavor == row.demand.flavor and name in one.plan.domains and matches(row.demand.selector, found.labels)
-        )
-
-    def _is_paid(self, row: RunRow, one: Reservation, at: Instant, until: Instant | None) -> bool:
-        """True if each of those who were to pay can, from an instant on; whether others would is not asked."""
-        state, start = self.state, max(one.plan.start or at, self.now)
-        rest = None if until is None else until - at
-        walked = walk(state.books, state.family, row.demand, now=start, today=self.now)
-        able = {(*each.fund.key, each.funding): each for each in walked if each.bar is None}
-        ahead = Ahead(state.horizon, now=self.now, at=max(at, self.now), length=rest)
-        lookahead = parse_duration(state.policy.lookahead)
-        purse = Purse(row.demand, now=start, lookahead=lookahead, borrowed=0, ahead=ahead)
-        for part in one.plan.segments:
-            payer = able.get((part.budget, part.envelope, part.funding))
-            if payer is None or purse.pay((payer,), part.gpus)[1]:
-                return False
-            nodes = ((state.topology.rows[share.node], share.gpus) for share in one.plan.shares)
-            if sum(gpus for node, gpus in nodes if matches(payer.fund.selector, node.labels)) < part.gpus:
-                return False
-        return True
-
-    def _fits_after_cuts(self, row: RunRow, one: Reservation) -> bool:
-        """True if a start that takes cuts still finds its nodes, beside what others are promised there then; who is to
-        go is found when it comes."""
-        state, start = self.state, one.plan.start or 0
-        for share in one.plan.shares:
-            node = state.topology.rows.get(share.node)
-            if node is None or not node.open or node.site is None or not self._is_place(row, one, share.node):
-                return False
-            until = FOREVER if row.demand.duration is None else start + row.demand.duration
-            there = [gpus for begin, end, gpus in state.horizon.claims_on(share.node).values()
-                     if begin < until and (end is None or end > start + GRACE)]  # fmt: skip
-            if sum(there) + share.gpus > node.gpus:
-                return False
-        until = None if row.demand.duration is None else start + max(row.demand.duration, GRACE + 1)
-        return one.plan.start is None or self._is_paid(row, one, start + GRACE, until)
-
     def _cut_for_itself(self, row: RunRow, one: Reservation) -> bool:
         """Give a promise that takes cuts, or stood where others were to cut, a slice by cuts at its own start; False if
         there is none."""
         state, start = self.state, one.plan.start or 0
-        on_cuts = one.confidence == "conservative" or self._stood_on_cuts(one)
+        on_cuts = one.confidence == "conservative" or self.tenable.stood_on_cuts(one)
         if not on_cuts or one.state != "Pending" or start <= self.now or not may_cut(row):
             return False
         with state.horizon.as_promised():
@@ -374,16 +238,6 @@ class Promises:
         forecast = activation.forecast_of(state, row, way, slice_, one, now=self.now, start=start)
         promise.plan(self.turn, row, slice_, "conservative", Reason(code=one.reason), forecast=forecast)
         return True
-
-    def _stood_on_cuts(self, one: Reservation) -> bool:
-        """True if a projected start counted on what an earlier promise was to cut, and somebody who was there when it
-        was made, and did not say that it would end by then, is in the way."""
-        state, by, made = self.state, bound_of(one) or 0, self.now if one.dated is None else one.dated
-        for share in one.plan.shares:
-            for lease in state.leases_on(share.node) if one.on_cuts else ():
-                if lease.taken <= made and lease.key not in state.ending and (lease.until is None or lease.until > by):
-                    return True
-        return False
 
     def plan_anew(self, row: RunRow, one: Reservation) -> None:
         """Plan a broken promise around all that stand, as early as possible; it keeps its number."""
@@ -427,10 +281,25 @@ class Promises:
         waits_for = "" if self._is_paid_now(row) else self.state.place_owner(row)
         return cluster, self.state.topology.matching(self.flavor, cluster, row.demand.selector), waits_for
 
+    def _is_known_unpaid(self, row: RunRow) -> bool:
+        """True if the money of a promise was not there when somebody asked, and none of those who might pay has had
+        more since."""
+        changes, since = self.state.changes, self.state.promise_unpaid.get(row.key)
+        if since is None or changes.all_gained(self.flavor, since):
+            return False
+        return not any(changes.fund_number(fund) > since for fund in self._funds(row))
+
     def _is_paid_now(self, row: RunRow) -> bool:
         """True if the money of a run is there now, machines and what is promised aside."""
-        state, demand = self.state, row.demand
-        key = demand, state.changes.count
+        if self._is_known_unpaid(row):
+            return False
+        paid = self._finds_payers(row.demand)
+        if not paid and row.key in self.state.promises.get(self.flavor, ()):
+            self.state.promise_unpaid[row.key] = self.state.changes.count
+        return paid
+
+    def _finds_payers(self, demand: Demand) -> bool:
+        state, key = self.state, (demand, self.state.changes.count)
         if key not in self._paid:
             candidates = walk(state.books, state.family, demand, now=self.now)
             purse = Purse(demand, now=self.now, lookahead=parse_duration(state.policy.lookahead), borrowed=0)
@@ -559,12 +428,6 @@ class Promises:
 # --- small questions ------------------------------------------------------------------------------------------------
 
 
-def is_due(one: Reservation, now: Instant) -> bool:
-    """True if a promise's bound has come, or what it needs is being freed for it."""
-    by = bound_of(one)
-    return one.state == "Active" or (one.state == "Pending" and by is not None and by <= now)
-
-
 def waits_a_moment(one: Reservation, now: Instant) -> bool:
     """True if a start is due, and somebody who ends late has a moment more: until that is over it starts where it was
     promised to, or not at all."""
@@ -583,15 +446,6 @@ def _waits(row: RunRow) -> bool:
 
 def _is_on(one: Reservation, node: str) -> bool:
     return any(share.node == node for share in one.plan.shares)
-
-
-def _is_overspent(fund: Fund, ahead: Ahead) -> bool:
-    caps = (cap for cap in fund.caps if cap.hours is not None)
-    return (
-        (fund.hours is not None and ahead.spent(fund) > fund.hours)
-        or (fund.lending_hours is not None and ahead.lent_spent(fund) > fund.lending_hours)
-        or any(sum(map(ahead.spent, cap.funds)) > (cap.hours or 0) for cap in caps)
-    )
 
 
 def _rests_on(one: Reservation, nodes: Collection[str], funds: Collection[tuple[str, str]]) -> bool:
