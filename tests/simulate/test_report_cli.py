@@ -93,7 +93,9 @@ def test_a_file_of_the_archive_is_a_trace(tmp_path: Path, capsys: pytest.Capture
 
 
 @pytest.mark.parametrize(
-    "broken", [gzip.compress(SWF.encode())[:-20], SWF.encode(), b"\x1f\x8b\x08\x00" + b"\xff" * 40]
+    "broken",
+    [gzip.compress(SWF.encode(), mtime=0)[:-20], SWF.encode(), b"\x1f\x8b\x08\x00" + b"\xff" * 40],
+    ids=["cut short", "not packed", "no deflate"],
 )
 def test_a_broken_gzip_file_is_refused(broken: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "log.swf.gz"

@@ -122,15 +122,31 @@ def held(one: Reservation, lasts: Micros | None, *, now: Instant) -> tuple[Slice
         until = by + lasts if lasts else None
         same = (by, until) == (plan.start, plan.until)
         return plan if same else msgspec.structs.replace(plan, start=by, until=until), by + 1
-    late, slack = max(0, now - by), GRACE
-    while slack <= late:
-        slack *= 2
+    late, slack = max(0, now - by), _slack(now - by)
     if not lasts:
         return msgspec.structs.replace(plan, start=by, until=None), FOREVER
     if waits:
         until = by + lasts + (slack if late > GRACE else 0)
         return msgspec.structs.replace(plan, start=by, until=until), by + slack
     return msgspec.structs.replace(plan, start=by, until=now + lasts), now + 1
+
+
+def late_since(one: Reservation, *, now: Instant) -> Instant:
+    """As of when a start that is due counts for those behind it: as if it were made when its slice was last held for
+    longer, so that they are judged alike until it is held for longer again."""
+    by = bound_of(one) or now
+    if not is_late(one):
+        return max(by, now)
+    slack = _slack(now - by)
+    return by + (slack // 2 if slack > GRACE else 0)
+
+
+def _slack(late: Micros) -> Micros:
+    """The first of ``GRACE``, twice that, twice that again, and so on that is more than so much."""
+    slack = GRACE
+    while slack <= late:
+        slack *= 2
+    return slack
 
 
 def bound_of(one: Reservation) -> Instant | None:

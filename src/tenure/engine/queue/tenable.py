@@ -15,7 +15,7 @@ from tenure.engine.books import Fund, FundKey
 from tenure.engine.cover import Purse, walk
 from tenure.engine.future import Ahead
 from tenure.engine.horizon import GRACE
-from tenure.engine.rows import RunRow, bound_of, is_drawn_for, names
+from tenure.engine.rows import RunRow, bound_of, is_drawn_for, late_since, names
 from tenure.engine.state import State
 from tenure.engine.topology import matches
 from tenure.facts import Reservation, Slice
@@ -62,12 +62,12 @@ class Tenable:
 
     def _as_it_counts(self, row: RunRow, one: Reservation, plan: Slice) -> Slice:
         """What a promise takes from those who are looked at after it: half a minute later than it is due, which breaks
-        nothing, and, if it is late, for as much longer as if it were made now."""
+        nothing, and, if it is late, for about as much longer as if it were made now."""
         if plan.start is None:
             return plan
         due = max(plan.start, self.now)
         late = row.demand.duration is not None and is_due(one, self.now)
-        until = self.now + (row.demand.duration or 0) if late else plan.until
+        until = late_since(one, now=self.now) + (row.demand.duration or 0) if late else plan.until
         start = due + GRACE if until is None or due + GRACE < until else due
         return msgspec.structs.replace(plan, start=start, until=until)
 
