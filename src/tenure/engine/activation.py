@@ -562,7 +562,7 @@ def own_aside(
         key
         for key, claim in claims.items()
         if behind is not None
-        and key not in aside
+        and key != row.key  # the money of who is aside moves as well
         and not is_held(state.reservations[key], state.draws)
         and follows(claim.plan, behind)
     ]
