@@ -113,3 +113,14 @@ def test_a_list_makes_no_plan(full: Fleet, monkeypatch: pytest.MonkeyPatch) -> N
         full.run(key)
     with pytest.raises(AssertionError, match="for a list"):
         Words(full.state, now=full.now).told_freshly(full.state.runs["lab/a4"])
+
+
+def test_an_owner_whose_money_is_asked_for_takes_no_place_beside_all_others() -> None:
+    """org:b may spend what org:a has, and is promised a start of it; org:a's oldest is asked first, and is no fifth."""
+    elsewhere = budget("b", envelope("else", 1, flavor="A100"), parents=("org:a",))
+    fleet = Fleet(*nodes("n", 1), budget("a"), elsewhere, policy=Policy(promise_depth=4))
+    fleet.start(run("first", 8, owner="org:a", lasts="1h"))
+    fleet.apply(*(run(f"a{number}", 8, owner="org:a", lasts="1h") for number in range(5)))
+    assert len(fleet.state.reservations) == 3
+    fleet.apply(run("b1", 8, owner="org:b", lasts="1h"))
+    assert sorted(fleet.state.reservations) == ["lab/a0", "lab/a1", "lab/a2", "lab/b1"]

@@ -11,6 +11,8 @@ lets that owner's waiting runs start on it.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from heapq import heapify, heappop, heappush
 
@@ -22,7 +24,7 @@ from tenure.engine.queue import backfill
 from tenure.engine.queue.age import Age
 from tenure.engine.queue.backfill import Holes
 from tenure.engine.queue.order import ALL, WaitingClass, run_of
-from tenure.engine.queue.promises import Promises, owners_with_places, waits_a_moment
+from tenure.engine.queue.promises import Promises, cluster_of, owners_with_places, waits_a_moment
 from tenure.engine.queue.starting import start_run
 from tenure.engine.queue.tenable import is_due
 from tenure.engine.reasons import is_money
@@ -182,7 +184,8 @@ class _Pass:
         return False
 
     def _owners_dealt_first(self, row: RunRow, plan: Plan) -> bool:
-        """Let the owners of other people's money in a plan have a place for it first; True if any got one."""
+        """Let the owners of other people's money in a plan have a place for it first, where one is free for them; True
+        if any got one: then it is asked anew who is next."""
         queue, facts = self.state.queue, len(self.turn.facts)
         for owner in dict.fromkeys(one.payer for one in plan.segments if one.payer != row.demand.owner):
             kinds = [kind for kind in queue.classes(self.flavor) if kind.demand.owner == owner]
@@ -190,8 +193,11 @@ class _Pass:
             oldest = min((age for age in ages if age is not None), default=None)
             if oldest is not None:
                 other = self.state.runs[run_of(oldest)]
-                self._first.add(queue.class_of(other.key))
-                self._gets_place(other, {location[1] for location in self.state.topology.locations(self.flavor)})
+                kind = queue.class_of(other.key)
+                self._first.add(kind)
+                open_places = self._open_places()
+                if open_places is not None and (open_to := open_places(kind.owner)):
+                    self._gets_place(other, open_to)
         return len(self.turn.facts) > facts
 
     def _starts_instead(self, row: RunRow) -> bool:
@@ -204,25 +210,18 @@ class _Pass:
     def _next_place(self) -> tuple[RunRow, set[str]] | None:
         """Who gets the next place, and in which clusters one is free: of the oldest run's owner those that ran before
         come first. Where three quarters of the places are taken, only owners that hold none get one."""
-        state, depth = self.state, self.state.policy.promise_depth
+        state = self.state
         if not state.queue.lined(self.flavor):
             return None
-        taken: dict[str, int] = {}
-        holders = owners_with_places(state, self.flavor)
-        for one in state.promises.get(self.flavor, {}).values():
-            cluster = one.plan.domains[0].split("/", 2)[1] if one.plan.domains else ""
-            taken[cluster] = taken.get(cluster, 0) + 1
-        clusters = {location[1] for location in state.topology.locations(self.flavor)}
-        free = {cluster for cluster in clusters if taken.get(cluster, 0) < depth}
-        ample = {cluster for cluster in free if SCARCE * taken.get(cluster, 0) < (SCARCE - 1) * depth}
-        if not free:
+        open_places = self._open_places()
+        if open_places is None:
             return None
         by_owner: dict[str, list[WaitingClass]] = {}
         for kind in state.queue.classes(self.flavor):
             by_owner.setdefault(kind.owner, []).append(kind)
         best: tuple[Age, str, set[str]] | None = None
         for owner, kinds in by_owner.items():
-            open_to = ample | {cluster for cluster in free if owner not in holders.get(cluster, ())}
+            open_to = open_places(owner)
             if not open_to:
                 continue
             ages = (kind.line.oldest(within=self._dealable(kind)) for kind in kinds)
@@ -235,6 +234,18 @@ class _Pass:
         ran = [age for kind in by_owner[owner] for age in kind.ran
                if state.queue.lasts(run_of(age)) <= self._dealable(kind)]  # fmt: skip
         return state.runs[run_of(min(ran, default=oldest))], open_to
+
+    def _open_places(self) -> Callable[[str], set[str]] | None:
+        """The clusters in which a place is free for an owner, as things stand; None if all are taken."""
+        state, depth = self.state, self.state.policy.promise_depth
+        taken = Counter(cluster_of(one) for one in state.promises.get(self.flavor, {}).values())
+        holders = owners_with_places(state, self.flavor)
+        clusters = {location[1] for location in state.topology.locations(self.flavor)}
+        free = {cluster for cluster in clusters if taken[cluster] < depth}
+        if not free:
+            return None
+        ample = {cluster for cluster in free if SCARCE * taken[cluster] < (SCARCE - 1) * depth}
+        return lambda owner: ample | {cluster for cluster in free if owner not in holders.get(cluster, ())}
 
     def _dealable(self, kind: WaitingClass) -> Micros:
         """How long a run of a class may take, to be dealt a place in this pass."""

@@ -95,7 +95,7 @@ def _way(state: State, row: RunRow, *, now: Instant) -> tuple[Reservation, Way |
         return Reason(code="Backoff", data={"at": format_time(life.not_before - life.not_before % SECOND)})
     one = state.reservations.get(row.key)
     if one is None:
-        return Reason(code="NoReservation", data={**data})
+        return Reason(code="CutBefore" if life.cut else "NoReservation", data={**data})
     if one.state == "Active":
         return Reason(code="MadeAlready", data={**data})
     with activation.own_aside(state, row):

@@ -236,11 +236,19 @@ class Indexes:
     def _all_changed(self) -> None:
         self.came_free({*self.queue.flavors(), *self.takers})
 
-    def _terms_changed(self, funds: list[Fund]) -> None:
-        self.changes.everything()
+    def _terms_changed(self, funds: list[Fund], old: Budget | None) -> None:
+        before = old.spec.envelopes if old is not None else ()
+        flavors = {fund.flavor for fund in funds} | {envelope.flavor for envelope in before}
+        for flavor in sorted(flavors):
+            self.changes.gain_all(flavor)
         for fund in funds:
             self.agenda.rearm(fund)
-        self.came_free({fund.flavor for fund in funds})
+        self.came_free(flavors)
+
+    def _family_changed(self) -> None:
+        """Relatives may pay with envelopes of any flavor."""
+        self.changes.everything()
+        self._all_changed()
 
     # -- coming back from an image --
 

@@ -100,7 +100,7 @@ RULES: dict[str, Rule] = _rules(
     ("DrawWaits", True, "The draw for {subject} waits for its reveals; there is one draw at a time.", "See to the custodians: `tenure custodian status`."),
     # An operator asks for room (SPEC 8).
     ("NotWaiting", False, "{run} does not wait: it is {phase}.", "Only a run that waits needs room."),
-    ("NoReservation", False, "{run} has no reservation: what it asks for can never be, or nobody has looked at it yet.",
+    ("NoReservation", False, "{run} was promised no start, and nobody is cut for such a run: all places are taken, no start is known, or what it asks for can never be.",
      "See `kubectl runs explain`."),
     ("MadeAlready", True, "Room for {run} is being made already: it starts when what gives way has left.", "Wait for it, with `kubectl runs watch`."),
     ("CutBefore", True, "{run} was itself cut and queued again: it starts when machines are free, and nobody is cut for it.", "Wait for running work to end."),

@@ -80,9 +80,9 @@ class State(Indexes):
         if old is not None:
             self.family.remove(old.spec.owner, old.spec.parents)
         self.family.add(budget.spec.owner, budget.spec.parents)
-        self._terms_changed(self.books.put(budget, at=at))
+        self._terms_changed(self.books.put(budget, at=at), old)
         if old is None or (old.spec.owner, old.spec.parents) != (budget.spec.owner, budget.spec.parents):
-            self._all_changed()  # relatives may pay with envelopes of any flavor
+            self._family_changed()
 
     def _put_node(self, fact: PutNode, at: Instant) -> None:
         before = self.topology.rows.get(fact.object.metadata.name)
@@ -126,8 +126,8 @@ class State(Indexes):
         if fact.kind == "Budget":
             budget = self.budgets[fact.name]
             self.family.remove(budget.spec.owner, budget.spec.parents)
-            self._terms_changed(self.books.remove(fact.name, at=at))
-            self._all_changed()
+            self._terms_changed(self.books.remove(fact.name, at=at), budget)
+            self._family_changed()
         elif fact.kind == "Node":
             site = self.topology.rows[fact.name].site
             self.topology.remove(fact.name)

@@ -8,6 +8,8 @@ A scenario ``NAME.yaml`` stands beside ``NAME.expect.yaml``, which says in the d
     - 0s Admitted Run/rai/train Admitted
     runs:                                     # phases (and why, while it waits) at each snapshot and at the end
       final: {rai/train: Completed}
+    promised:                                 # starts at each snapshot, and places in the queue of those without
+      waiting: {rai/wide: 6h, rai/late: place 1}
     used:                                     # GPU-hours charged in the window in force, likewise
       final: {rai/west: 8}
 
@@ -72,14 +74,28 @@ def brief(output: dict[str, Any], *, start: Instant) -> dict[str, Any]:
         return format_duration(parse_time(text) - start)
 
     states = {**output["snapshots"], "final": output["final"]}
+    promised = {label: _promised(state, offset) for label, state in states.items()}
     return {
         "leases": [_lease(lease, offset) for lease in output["final"]["leases"]],
         "events": [
             f"{offset(event['at'])} {event['kind']} {event['object']} {event['reason']}" for event in output["events"]
         ],
         "runs": {label: {_name(item): _phase(item) for item in state["runs"]} for label, state in states.items()},
+        **({"promised": promised} if any(promised.values()) else {}),
         "used": {label: _used(state) for label, state in states.items()},
     }
+
+
+def _promised(state: dict[str, Any], offset: Callable[[str], str]) -> dict[str, str]:
+    """When runs that wait were promised a start, or which place they have among those that were not."""
+    found = {}
+    for run in state["runs"]:
+        status = run["status"]
+        if status.get("earliestStart"):
+            found[_name(run)] = offset(status["earliestStart"])
+        elif status.get("queue"):
+            found[_name(run)] = f"place {status['queue']['position']}"
+    return found
 
 
 def _used(state: dict[str, Any]) -> dict[str, float | int]:

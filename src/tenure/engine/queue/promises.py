@@ -347,7 +347,7 @@ class Promises:
     ) -> bool:  # fmt: skip
         """Promise the earliest start around all that stand; False if none is known. Its own claim is not laid.
 
-        ``first``: lets others have what a plan would take, who come first; True if it did, and the plan is stale.
+        ``first``: lets others have what a plan would take, who come first. If it did, that is all: the plan is stale.
         """
         turn, one = self.turn, promise.of(self.turn, row)
         dated = self.now if one is None or one.dated is None else one.dated
@@ -362,7 +362,7 @@ class Promises:
                     return True
                 paid, found = self._earliest(row, limit=None, one=one, demand=demand)
             if found is not None and first is not None and first(found.plan):
-                paid, found = self._earliest(row, limit=None, one=one, demand=demand)
+                return True
             if found is not None:
                 self._plan(row, found, reason)
                 return True
