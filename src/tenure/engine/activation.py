@@ -29,7 +29,7 @@ from tenure.engine.pack import unplaced
 from tenure.engine.plan import Plan, World, find_plan
 from tenure.engine.prospects import Place
 from tenure.engine.reasons import because
-from tenure.engine.rows import HINDERED, bound_of, is_drawn_for, is_held
+from tenure.engine.rows import HINDERED, bound_of, is_drawn_for, is_held, names
 from tenure.engine.state import GRACE, RunRow, State
 from tenure.engine.topology import Location
 from tenure.engine.turn import Turn
@@ -304,8 +304,9 @@ def awaits_ends(turn: Turn, row: RunRow, one: Reservation, *, leaving: bool = Fa
         is_short = cuts and bool(Search(state, row.demand, now=turn.now).short(turn.now))
         if cuts and not is_short and not leaving:
             return False
+        gone = {**late, **_to_be_cut(turn, one)} if cuts else late
         with state.horizon.without(state.overdue_before(row, now=turn.now)):
-            has_room = (_has_room(turn, share, late, row.demand.duration) for share in one.plan.shares)
+            has_room = (_has_room(turn, share, gone, row.demand.duration) for share in one.plan.shares)
             if not is_short and not all(has_room):  # nodes are made free by cuts; what it waits for is money
                 return False
             with state.horizon.unpaid((), late=late):
@@ -328,12 +329,18 @@ def _late(turn: Turn, one: Reservation) -> dict[str, Lease]:
     return {lease.key: lease for lease in (*leaving, *_just_over(turn, one, there))}
 
 
-def _has_room(turn: Turn, share: Share, late: dict[str, Lease], lasts: Micros | None) -> bool:
-    """True if a node would have its share for the whole time, if those who are late were gone."""
+def _to_be_cut(turn: Turn, one: Reservation) -> dict[str, Lease]:
+    """Leases in the slice whose runs may be cut for the start: they are, when those have ended who cannot be."""
+    named, there = names(one), (lease for share in one.plan.shares for lease in turn.state.leases_on(share.node))
+    return {lease.key: lease for lease in there if lease.run_key in named}
+
+
+def _has_room(turn: Turn, share: Share, gone: dict[str, Lease], lasts: Micros | None) -> bool:
+    """True if a node would have its share for the whole time, if these leases were gone."""
     state, row = turn.state, turn.state.topology.rows.get(share.node)
     if row is None or not row.open:
         return False
-    here = {key: lease for key, lease in late.items() if lease.node == share.node and lease.role != "Borrowed"}
+    here = {key: lease for key, lease in gone.items() if lease.node == share.node and lease.role != "Borrowed"}
     end = None if lasts is None else turn.now + lasts
     return state.horizon.room(share.node, turn.now, end, here) >= share.gpus
 
@@ -501,9 +508,9 @@ def _would_help(turn: Turn, one: Reservation) -> bool:
 # --- places ---------------------------------------------------------------------------------------------------------
 
 
-def parse_domains(names: tuple[str, ...]) -> Domains:
+def parse_domains(texts: tuple[str, ...]) -> Domains:
     """Domains as a slice names them: ``region/cluster/fabric``."""
-    parts = (name.split("/", 2) for name in names)
+    parts = (name.split("/", 2) for name in texts)
     return frozenset(((region, cluster), fabric) for region, cluster, fabric in parts)
 
 
