@@ -9,7 +9,6 @@ lottery is frozen first and drawn when its custodians have revealed. Nothing is 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
 from fractions import Fraction
 from heapq import nsmallest
 from itertools import chain, islice
@@ -19,6 +18,7 @@ from msgspec import Struct
 
 from tenure.draw import ReservationRef, Result
 from tenure.engine import cuts, promise, resolver, shortage
+from tenure.engine.aside import alone, own_aside
 from tenure.engine.books import FundKey
 from tenure.engine.cuts import Proposal, Scope, Trial
 from tenure.engine.forecast import Search, slice_of, world_at
@@ -540,66 +540,6 @@ def _spoken_for(state: State, row: RunRow, node: str, *, at: Instant) -> bool:
         and (until is None or at < until)
         and (is_held(state.reservations[key], state.draws) or state.rank(state.runs[key]) < rank)
         for key, (start, until, _) in state.horizon.claims_on(node).items()
-    )
-
-
-def _gives_way(state: State, row: RunRow, other: str) -> bool:
-    """True if a promise was made on cuts, after that of a run: it can have its cuts elsewhere."""
-    one = state.reservations[other]
-    later = state.rank(state.runs[other]) > state.rank(row)
-    return later and one.confidence == "conservative" and one.state == "Pending"
-
-
-@contextmanager
-def alone(state: State, row: RunRow, one: Reservation) -> Iterator[None]:
-    """The same future for a start that is due, as far as it is the first: promises behind it by number are aside, and
-    those before it that follow on its slice or its money are put off by as much as it is late."""
-    claims = state.horizon.claims
-    others = [key for key in claims if key != row.key and not is_held(state.reservations[key], state.draws)]
-    behind = [key for key in others if state.reservations[key].turn > one.turn]
-    follow = [key for key in others if key not in behind and follows(claims[key].plan, one.plan)]
-    end = FOREVER if row.demand.duration is None else state.now + row.demand.duration
-    with state.horizon.set_aside(behind), state.horizon.put_off(follow, end), state.horizon.as_promised():
-        yield
-
-
-@contextmanager
-def own_aside(
-    state: State, row: RunRow, *, behind: Slice | None = None, cutting: bool = False
-) -> Iterator[None]:  # fmt: skip
-    """Take back what was promised to a run while it is planned; and what is planned ``behind`` what is held for it, on
-    the same nodes or money: that moves with it. ``cutting``: also what later promises are to have by cuts."""
-    claims, lasts = state.horizon.claims, row.demand.duration
-    aside = [key for key in claims if key == row.key or (cutting and _gives_way(state, row, key))]
-    later = [
-        key
-        for key, claim in claims.items()
-        if behind is not None
-        and key != row.key  # the money of who is aside moves as well
-        and not is_held(state.reservations[key], state.draws)
-        and follows(claim.plan, behind)
-    ]
-    for key in aside:
-        claim = state.horizon.retract(key)
-        if claim is not None and key != row.key:  # its cuts it can have elsewhere, its money stays promised
-            state.horizon.lay(key, claim.flavor, msgspec.structs.replace(claim.plan, shares=()), claim.period)
-    is_due = nullcontext() if behind is None else state.horizon.as_promised()
-    try:
-        with state.horizon.put_off(later, FOREVER if lasts is None else state.now + lasts), is_due:
-            yield
-    finally:
-        for key in aside:
-            if key in state.reservations:
-                state.claim(state.reservations[key])
-
-
-def follows(plan: Slice, other: Slice) -> bool:
-    """Whether a plan begins when another is over, on some of the same nodes or money."""
-    if plan.start is None or other.until is None or plan.start + GRACE < other.until:
-        return False
-    nodes, payers = ({one.node for one in other.shares}, {(one.budget, one.envelope) for one in other.segments})
-    return any(one.node in nodes for one in plan.shares) or any(
-        (one.budget, one.envelope) in payers for one in plan.segments
     )
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from tenure.draw import Token
-from tenure.engine import activation, resolver
+from tenure.engine import activation, aside, resolver
 from tenure.engine.activation import Way, may_cut
 from tenure.engine.cuts import Trial
 from tenure.engine.forecast import Search, slice_of
@@ -57,7 +57,7 @@ def look(state: State, row: RunRow, *, now: Instant) -> Room | Reason:
         plan = slice_of(way, at=now, duration=row.demand.duration)
         return Room(subject=f"Reservation/{one.key}", deficit=0, cuts=(), freed=0, plan=plan)
     slice_ = slice_of(way.plan, at=now, duration=row.demand.duration)
-    with activation.own_aside(state, row, cutting=True):
+    with aside.own_aside(state, row, cutting=True):
         forecast = activation.forecast_of(state, row, way, slice_, None, now=now, start=now)
         freed = _freed(state, way)
     return Room(
@@ -79,7 +79,7 @@ def ask(turn: Turn, key: str) -> Reason | None:
     if isinstance(way, Plan):
         state.agenda.run_changed(key)
         return None
-    with activation.own_aside(state, row, cutting=True):
+    with aside.own_aside(state, row, cutting=True):
         hindered = activation.make_room(turn, row, one, way, trigger="Operator")
     state.agenda.flavors.add(row.demand.flavor)  # who was promised a start later may have counted on what this takes
     return hindered
@@ -98,14 +98,14 @@ def _way(state: State, row: RunRow, *, now: Instant) -> tuple[Reservation, Way |
         return Reason(code="CutBefore" if life.cut else "NoReservation", data={**data})
     if one.state == "Active":
         return Reason(code="MadeAlready", data={**data})
-    with activation.own_aside(state, row):
+    with aside.own_aside(state, row):
         plan = safe_plan(state, row.demand, now=now)
     if isinstance(plan, Plan):
         return one, plan
     if life.cut:
         return Reason(code="CutBefore", data={**data})
     horizon = state.look_ahead(now)
-    with activation.own_aside(state, row), horizon.without(tuple(horizon.overdue)):
+    with aside.own_aside(state, row), horizon.without(tuple(horizon.overdue)):
         search = Search(state, row.demand, now=now)
         if search.fundable(now) != now:
             return Reason(code="MoneyFirst", data={**data, "short": search.short(now)})

@@ -10,7 +10,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from tenure.engine.activation import own_aside
+from tenure.engine.aside import own_aside
 from tenure.engine.plan import Plan
 from tenure.engine.starts import safe_plan
 from tenure.engine.state import RunRow, State

@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 import msgspec
 
 from tenure.engine import activation, promise
-from tenure.engine.activation import follows, may_cut
+from tenure.engine.activation import may_cut
+from tenure.engine.aside import alone, follows
 from tenure.engine.cover import Purse, walk
 from tenure.engine.demand import Demand
 from tenure.engine.forecast import Search, Start, slice_of, world_at
@@ -190,7 +191,7 @@ class Promises:
         horizon = self.state.horizon
         with (
             horizon.set_aside((row.key,)),
-            activation.alone(self.state, row, one),
+            alone(self.state, row, one),
             horizon.without(self.state.overdue_before(row, now=self.now)),
         ):
             return Search(self.state, row.demand, now=self.now).fundable(self.now) == self.now
