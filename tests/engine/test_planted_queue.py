@@ -149,3 +149,52 @@ def test_lateness_not_told() -> None:
     assert fleet.state.draws
     assert (start_of(fleet, "y") or 0) >= at("150m")
     assert fleet.phase("lab/A") == "Running"
+
+
+def test_family_before_the_owner() -> None:
+    """Two runs come at once, and there is room for one: whose money it is starts, though the other is older."""
+    elsewhere = budget("b", envelope("else", 1, flavor="A100"), parents=("org:a",))
+    fleet = Fleet(*nodes("n", 1), budget("a"), elsewhere)
+    fleet.apply(run("early", 8, owner="org:b", lasts="1h"), run("late", 8, owner="org:a", lasts="1h"))
+    assert (len(fleet.leases("lab/early")), len(fleet.leases("lab/late"))) == (0, 1)
+
+
+def test_youngest_first() -> None:
+    """Two that ask for different widths wait for the same hole: the older gets it."""
+    fleet = Fleet(*nodes("n", 2), budget("a"), policy=Policy(promise_depth=1))
+    fleet.start(run("a", 8, owner="org:a", lasts="2h"), run("x", 8, owner="org:a", lasts="30m"))
+    fleet.apply(run("wide", 16, owner="org:a", lasts="1h"))
+    for name, gpus in (("older", 8), ("younger", 7)):
+        fleet.later("1m")
+        fleet.apply(run(name, gpus, owner="org:a", lasts="1h"))
+    fleet.until(at("30m"))
+    fleet.succeed("lab/x")
+    assert (len(fleet.leases("lab/older")), len(fleet.leases("lab/younger"))) == (1, 0)
+
+
+def test_promises_by_age() -> None:
+    """b was promised a start before a4, which is older: b is the first, and moved earlier, when all before it left."""
+    fleet = Fleet(*nodes("n", 1), budget("a"), budget("b"), policy=Policy(promise_depth=4))
+    fleet.start(run("first", 8, owner="org:a", lasts="1h"))
+    for name in ("a1", "a2", "a3", "a4", "b"):
+        fleet.later("1m")
+        fleet.apply(run(name, 8, owner=f"org:{name[0]}", lasts="1h"))
+    assert promised(fleet) == ["lab/a1", "lab/a2", "lab/a3", "lab/b"]
+    for name in ("a2", "a3", "a1"):
+        fleet.delete("Run", f"lab/{name}")
+    assert (start_of(fleet, "b"), start_of(fleet, "a4")) == (at("1h"), at("2h"))
+
+
+def test_blocked_keeps_its_number() -> None:
+    """A promise that nothing could keep any more is made anew when a start is known again, behind those that stood."""
+    fleet = Fleet(*nodes("n", 3), budget("a"), policy=Policy(patience="24h"))
+    fleet.start(*(run(name, 8, owner="org:a", lasts=lasts) for name, lasts in (("o", "2h"), ("p", "3h"), ("q", "4h"))))
+    (gone,) = fleet.where("lab/q")
+    fleet.apply(run("wide", 24, owner="org:a", lasts="1h"))
+    fleet.apply(run("small", 16, owner="org:a", lasts="1h"))
+    assert (start_of(fleet, "wide"), start_of(fleet, "small")) == (at("4h"), at("3h"))
+    fleet.fence(gone)
+    assert (promised(fleet), fleet.state.reservations["lab/wide"].state) == (["lab/small"], "Blocked")
+    fleet.apply(node(gone))
+    assert promised(fleet) == ["lab/small", "lab/wide"]
+    assert [fleet.state.reservations[f"lab/{name}"].turn for name in ("small", "wide")] == [2, 3]
