@@ -79,6 +79,31 @@ def test_repaired_from_behind() -> None:
     assert [start_of(fleet, name) for name in "cd"] == [at("3h"), at("4h")]
 
 
+def test_money_wakes_nobody() -> None:
+    """Who was refused for want of money, and has no place to be dealt, starts when its envelope has some again."""
+    fleet = Fleet(*nodes("n", 4), budget("a", envelope("main", 8)), budget("b"), policy=Policy(promise_depth=1))
+    fleet.start(run("mine", 8, owner="org:a", lasts="1h"), run("theirs", 16, owner="org:b", lasts="2h"))
+    fleet.apply(run("wide", 32, owner="org:b", lasts="1h"))
+    fleet.later("1m")
+    fleet.apply(run("poor", 4, owner="org:a", lasts="30m"))
+    fleet.apply(node("small", gpus=1))  # everything is looked at anew
+    assert promised(fleet) == ["lab/wide"]
+    fleet.until(at("1h"))
+    fleet.succeed("lab/mine")
+    assert fleet.leases("lab/poor")
+
+
+def test_bound_told_once() -> None:
+    """Who passes a promise that is two days off hears at once that its start is the end, and again when it is near."""
+    later = budget("w", envelope("main", 64, start="48h"))
+    fleet = Fleet(*nodes("n", 2), budget("u"), later, policy=Policy(patience="24h"))
+    fleet.apply(run("wide", 16, owner="org:w", lasts="1h"))
+    fleet.start(run("open", 8, owner="org:u"))
+    assert len(fleet.notes("Bounded")) == 1
+    fleet.until(at("48h") - 1)
+    assert [note.reason for note in fleet.notes("Bounded")] == ["Bounded", "Bounded"]
+
+
 def test_everybody_says_there_is_no_money() -> None:
     """The oldest run of an owner says that its money is not in sight; one that came later has no Reservation."""
     fleet = Fleet(*nodes("n", 4), budget("a", envelope("main", 8)), budget("b", envelope("main", 8)))

@@ -179,6 +179,15 @@ MUTANTS = (
         new="backfilled=past or first is not None, until=None)",
     ),
     Mutant(
+        name="bound-told-once",
+        kind="fold",
+        bug="Who was let past distant promises is not told once more when their start comes near.",
+        file="engine/state.py",
+        old="            self._arm_bound(row)\n",
+        new="            pass\n",
+        tests=("engine/test_planted_queue.py",),
+    ),
+    Mutant(
         name="estimates-know-no-history",
         kind="guard",
         bug="A run under way is expected to take what it declares, whatever its owner's runs really took.",
