@@ -9,7 +9,7 @@ from tenure.api.run import QueuePlace
 from tenure.engine import render, words
 from tenure.engine.state import RunRow
 from tenure.engine.words import Words
-from tenure.testing import Fleet, at, budget, envelope, nodes, run
+from tenure.testing import Fleet, at, budget, elastic, envelope, node, nodes, run
 from tenure.units import format_time
 
 
@@ -124,3 +124,17 @@ def test_an_owner_whose_money_is_asked_for_takes_no_place_beside_all_others() ->
     assert len(fleet.state.reservations) == 3
     fleet.apply(run("b1", 8, owner="org:b", lasts="1h"))
     assert sorted(fleet.state.reservations) == ["lab/a0", "lab/a1", "lab/a2", "lab/b1"]
+
+
+def test_what_a_run_that_was_let_past_others_takes_later_declares_no_end_either() -> None:
+    """It has an end, that of what it was let past; its leases say what the run said."""
+    fleet = Fleet(node("n0", rack="r0"), node("n1", rack="r1"), budget("a"), budget("w", envelope(start="48h")))
+    fleet.start(run("busy", 8, owner="org:a", where={"rack": "r0"}, lasts="1h"))
+    fleet.apply(run("first", 8, owner="org:w", where={"rack": "r1"}, lasts="1h"))
+    fleet.start(run("past", 16, owner="org:a", elastic=elastic(8, 16, 8)))
+    assert fleet.state.runs["lab/past"].life.bound == at("48h")
+    fleet.succeed("lab/busy")
+    fleet.later("5m")
+    assert len(fleet.leases("lab/past")) == 2
+    assert {lease.until for lease in fleet.leases("lab/past")} == {None}
+    fleet.audit()

@@ -445,8 +445,13 @@ def test_the_copy_is_brought_up_to_the_head_and_only_news_is_read(
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_list_does_not_wait_for_the_ledger_to_be_copied(in_cluster: Home, tmp_path: Path) -> None:
-    """On a computer without a copy, or with an old one, runs are listed from their objects: in the same words."""
+def test_a_list_does_not_wait_for_the_ledger_to_be_copied(
+    cluster: ControlPlane, in_cluster: Home, tmp_path: Path
+) -> None:
+    """On a computer without a copy, or with an old one, runs are listed from their objects: in the same words, once the
+    operator has written into them when they are likely to start."""
+    waiting = "/apis/rq.davidlangworthy.io/v1/namespaces/rai/runs/wide"
+    until(lambda: cluster.api.get(waiting).must()["status"].get("estimate"))
     away = Home("cluster, without a copy", **{**in_cluster.env, "TENURE_CACHE": str(tmp_path)})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tenure.cli.copied.FAR_BEHIND", 0)

@@ -44,19 +44,19 @@ def test_reservations_that_are_over_go_with_the_archive_and_are_not_made_again(
     with operating(config, folder, Options(hold=HOLD)):
         world.submit("first", 8)
         world.is_phase("first", "Running")
-        world.submit("kept", 8)
+        world.submit("kept", 8, runtime={"expectedDuration": "1h"})
         until(lambda: states(world) == {"kept": "Pending"})
-        world.submit("canceled", 8)
+        world.submit("canceled", 8, runtime={"expectedDuration": "1h"})
         until(lambda: "canceled" in states(world))
         world.delete("runs", "canceled")
         until(lambda: states(world).get("canceled") == "Canceled")
         world.note(world.pods("first")[0]["metadata"]["name"], exit_code="0")
         world.is_phase("kept", "Running")
         until(lambda: states(world).get("kept") == "Released")
-        world.submit("waiting", 8)
+        world.submit("waiting", 8, runtime={"expectedDuration": "1h"})
         until(lambda: "waiting" in states(world))
         before = clock()
-        world.submit("also-waiting", 8)
+        world.submit("also-waiting", 8, runtime={"expectedDuration": "1h"})
         until(lambda: "also-waiting" in states(world))
     standing = {"waiting", "also-waiting"}
     assert states(world).keys() == {"kept", "canceled", *standing}

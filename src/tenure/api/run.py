@@ -197,6 +197,7 @@ class RunStatus(Record, frozen=True, kw_only=True):
     leases: Annotated[tuple[Name, ...], Meta(max_length=20_000), says("Its open leases.")] = ()
     pending_reservation: Annotated[Name | None, says("The reservation it waits for.")] = None
     earliest_start: Annotated[Time | None, says("The planned start of that reservation.")] = None
+    promised_by: Annotated[Time | None, says("The latest start promised, where it is not the planned one.")] = None
     queue: Annotated[QueuePlace | None, says("Its place, while it waits without a promise.")] = None
     estimate: Annotated[Estimate | None, says("When it is likely to start, while it waits.")] = None
     restarts: Annotated[int, says("Attempts after the workload failed.")] = 0

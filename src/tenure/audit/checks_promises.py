@@ -196,7 +196,7 @@ class PromiseWatch:
         """Whether the entry changed what a promise stood on, by something else than whom it let in."""
         if self._change.concerns(one):
             return True
-        promises = {run: other._replace(names=self._still_named(other))
+        promises = {run: self._as_it_cuts(other)
                     for run, other in self._before.promises.items()
                     if run == one.run or not self._has_lost(run, at=at)}  # fmt: skip
         return not self._outlook(promises, at=at, without=opened).stands(one)
@@ -209,11 +209,15 @@ class PromiseWatch:
         book = self._books.runs.get(run)
         return (book is None or not book.leases) if new is None else is_later(old, new, at=at)
 
-    def _still_named(self, one: Promise) -> frozenset[str]:
-        """Whom a promise names before the entry and after it: who needs nobody cut any more, or starts, cuts nobody."""
+    def _as_it_cuts(self, one: Promise) -> Promise:
+        """A promise as it was, but for whom it names: those whom it names before the entry and after it. Who needs
+        nobody cut any more, or starts, cuts nobody, and who is being started those alone who are in its draw."""
         if one.run not in self._before.records:
-            return one.names
-        return one.names & self._promises[one.run].names if one.run in self._promises else frozenset()
+            return one
+        after = self._promises.get(one.run)
+        if after is None:
+            return one._replace(names=frozenset())
+        return one._replace(names=one.names & after.names, draw=after.draw)
 
     def standing(self, *, now: Instant) -> Iterator[Violation]:
         for one in self._books.reservations.values():

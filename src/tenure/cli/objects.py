@@ -164,13 +164,15 @@ def line_of(run: Run, *, taken: bool = True) -> RunLine:
     told = marks["Blocked"] if blocked else admitted if waits and admitted is not None else last
     began = marks.get("Scheduled")  # its pods were bound; whether they still run is another condition
     started = began.last_transition_time if began is not None and began.status == "True" and not waits else None
+    by = status.promised_by or status.earliest_start
     return RunLine(
         namespace=meta.namespace, name=meta.name, owner=spec.owner, flavor=spec.resources.gpu_type, phase=status.phase,
         blocked=blocked, gpus=asked, need=asked, held=held,
         created=parse_time(meta.creation_timestamp) if meta.creation_timestamp else None,
         started=parse_time(started) if started else None, retry_at=None,
         planned=parse_time(status.earliest_start) if status.earliest_start else None,
-        promise="Pending" if status.pending_reservation else "", queue=status.queue, attempt=_attempt(run, taken=taken),
+        promise="Pending" if status.pending_reservation else "", by=parse_time(by) if by and waits else None,
+        queue=status.queue, attempt=_attempt(run, taken=taken),
         restarts=status.restarts, stopping=meta.deletion_timestamp is not None, requeued=False,
         reason=told.reason if told else "", message=status.message, taken=taken,
     )  # fmt: skip

@@ -378,11 +378,17 @@ def resolve(turn: Turn, row: RunRow, one: Reservation) -> bool:
     domains = parse_domains(one.plan.domains)
     if row.life.cut or not domains:
         return False
-    mild = not may_cut(row)
-    with own_aside(turn.state, row, behind=one.plan, cutting=True):
-        target = Target(turn.state, row, domains, now=turn.now, at=turn.now, paid=one.plan, mild=mild)
-        way = _narrowed(turn.state, row, one, target.way(lead=_least_work(turn.state)), now=turn.now)
-        if way is None:
+    return any(_makes_room(turn, row, one, cutting=cutting) for cutting in (False, True))
+
+
+def _makes_room(turn: Turn, row: RunRow, one: Reservation, *, cutting: bool) -> bool:
+    """The same by a draw that leaves alone what is promised to those behind it; ``cutting``: by any cuts, also of what
+    those behind it are to have by cuts, who can have others."""
+    state, domains = turn.state, parse_domains(one.plan.domains)
+    with own_aside(state, row, behind=one.plan, cutting=cutting):
+        target = Target(state, row, domains, now=turn.now, at=turn.now, paid=one.plan, mild=not may_cut(row))
+        way = _narrowed(state, row, one, target.way(lead=_least_work(state)), now=turn.now)
+        if way is None or not (cutting or way.proposal.tokens):
             return False
         hindered = make_room(turn, row, one, way, trigger="Activation")
     if hindered is not None:

@@ -94,7 +94,7 @@ def _step(turn: Turn, row: RunRow) -> None:
     plan = _more(turn, row, row.run.spec.malleable.step_gpus)
     if not isinstance(plan, Plan):
         return
-    bound = bind(plan.parts, who(row), turn.state.topology, now=turn.now, until=row.life.until,
+    bound = bind(plan.parts, who(row), turn.state.topology, now=turn.now, until=row.declared,
                  pod=row.demand.pod, counters=row.counters, reason="Grow")  # fmt: skip
     turn.emit(Decided(namespace=row.namespace, run=row.name, verdict=plan.verdict))
     for lease in bound.leases:

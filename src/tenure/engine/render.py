@@ -26,13 +26,14 @@ from tenure.engine.books import AnyLimit, Books, Cap, Fund
 from tenure.engine.groups import spare_gpus
 from tenure.engine.names import object_uid
 from tenure.engine.reasons import sentence
+from tenure.engine.rows import bound_of, claims
 from tenure.engine.shown import ROOM_BYTES, Risks, drawn, likeliest
 from tenure.engine.shown import reservation as reservation
 from tenure.engine.state import PodRow, RunRow, State
 from tenure.engine.threats import threats
 from tenure.engine.words import Words
 from tenure.facts import Lease as LeaseFact
-from tenure.facts import Reason
+from tenure.facts import Reason, Reservation
 from tenure.units import HOUR, LATEST, GpuMicros, Instant, format_time, gpu_hours
 
 _PHASES = {
@@ -66,6 +67,7 @@ def run(state: State, row: RunRow, *, now: Instant, words: Words | None = None, 
         leases=tuple(sorted(row.leases)),
         pending_reservation=None if promised is None else promised.name,
         earliest_start=None if promised is None or promised.plan.start is None else format_time(promised.plan.start),
+        promised_by=_bound(promised),
         queue=words.queue(row),
         restarts=life.restarts,
         width=_width(row),
@@ -85,6 +87,11 @@ def run_phase(row: RunRow) -> str:
     if row.life.phase == "Stopping":
         return "Running" if row.life.started is not None else "Pending"
     return _PHASES[row.life.phase]
+
+
+def _bound(promised: Reservation | None) -> str | None:
+    by = None if promised is None or not claims(promised) else bound_of(promised)
+    return None if promised is None or by is None or by == promised.plan.start else format_time(by)
 
 
 def _width(row: RunRow) -> Width:

@@ -70,6 +70,11 @@ class RunRow:
             return life.until
         return max(life.until, life.started + lasts)
 
+    @property
+    def declared(self) -> Instant | None:
+        """The end that its leases are given: none, if it declares none and was let past others for so long."""
+        return None if self.life.bound is not None else self.life.until
+
     def end_of(self, lease: Lease) -> Instant | None:
         """When one of its leases is to end, likewise: no sooner than the lease says, nor than the run does."""
         return self.life.bound if lease.until is None else max(lease.until, self.until or 0)

@@ -205,7 +205,7 @@ def _move_to_free(turn: Turn, row: RunRow, pod: Pod, was: Site | None, had: list
         plan = None if site is None else _plan_in(turn, row, site, need, pod=need, duration=left)
     if not isinstance(plan, Plan):
         return False
-    bound = bind(plan.parts, who(row), turn.state.topology, now=turn.now, until=row.life.until, pod=need,
+    bound = bind(plan.parts, who(row), turn.state.topology, now=turn.now, until=row.declared, pod=need,
                  counters=row.counters, reason="Swap", group=pod.group)  # fmt: skip
     since = min((lease.taken for lease in had if lease.node == pod.node and lease.group == pod.group), default=None)
     for lease in bound.leases:
@@ -286,7 +286,7 @@ def _add_spares(turn: Turn, row: RunRow, group: int, gpus: int, wanted: set[Sele
         Part(tuple(Group(one.location, one.fabric, (), one.active) for one in part.groups), part.segments)
         for part in plan.parts
     ]
-    bound = bind(parts, who(row), turn.state.topology, now=turn.now, until=row.life.until, pod=0,
+    bound = bind(parts, who(row), turn.state.topology, now=turn.now, until=row.declared, pod=0,
                  counters=row.counters, reason="Start", group=group)  # fmt: skip
     for lease in bound.leases:
         turn.emit(Opened(lease=lease))

@@ -145,10 +145,11 @@ class Promises:
             return plan, later
         if not self.tenable.fits_now(row, one):
             return None, ()
-        with state.horizon.set_aside(others):  # what is held for a start in progress is held against this one, too
+        everybody = [key for key in state.horizon.claims if key != row.key]
+        with state.horizon.set_aside(everybody):
             plan = self._on_nodes(row, one, shares, as_paid=True)
         same = plan is not None and slice_of(plan, at=now, duration=None).segments == one.plan.segments
-        return (plan, others) if same else (None, ())
+        return (plan, everybody) if same else (None, ())
 
     def _on_nodes(
         self, row: RunRow, one: Reservation, shares: Mapping[str, int] | None = None, *, as_paid: bool = False

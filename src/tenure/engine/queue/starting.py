@@ -26,7 +26,7 @@ def start_run(turn: Turn, row: RunRow, plan: Plan, *, aside: Collection[str] = (
     state.horizon.retract(row.key)
     who = Who(row.namespace, row.name, row.run.metadata.uid, row.run.spec.owner, row.life.attempt + 1)
     until = None if row.demand.duration is None else now + row.demand.duration
-    past, first = _starts_past(state, row), _first_in_the_way(state, row, plan) if until is None else None
+    past, first = _starts_past(state, row), _first_in_the_way(state, row, plan, now=now) if until is None else None
     end = first if until is None else until
     bound = bind(plan.parts, who, state.topology, now=now, until=until, pod=row.demand.pod,
                  free=_free_of(turn, plan, aside, end=end) if row.demand.fill else None)  # fmt: skip
@@ -52,7 +52,7 @@ def _starts_past(state: State, row: RunRow) -> bool:
     return any(state.rank(state.runs[key]) < rank for key in promises if key != row.key)
 
 
-def _first_in_the_way(state: State, row: RunRow, plan: Plan) -> Instant | None:
+def _first_in_the_way(state: State, row: RunRow, plan: Plan, *, now: Instant) -> Instant | None:
     """From when on a run that goes on for ever takes what somebody was promised; None if it never does."""
     taken: dict[str, int] = {}
     for part in plan.parts:
@@ -63,8 +63,8 @@ def _first_in_the_way(state: State, row: RunRow, plan: Plan) -> Instant | None:
     kind: PoolKind = "fill" if row.demand.fill else "free"
     for key, claim in horizon.claims.items():
         begin, end = claim.plan.start, claim.plan.until
-        if key == row.key or claim.flavor != row.demand.flavor or begin is None:
-            continue
+        if key == row.key or claim.flavor != row.demand.flavor or begin is None or begin <= now:
+            continue  # what is held by now the plan stays off
         for share in claim.plan.shares:
             gpus = taken.get(share.node, 0)
             if gpus and rows[share.node].size(kind) + horizon.low(share.node, begin, end) < gpus:
