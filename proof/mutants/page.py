@@ -54,8 +54,8 @@ nor missed, and the command exits 1. "*without any bug, KILLER says ...*": a rea
 planted ones.
 
 **To add one**, write it down in `proof/mutants/bugs/`, commit, run it with `--only NAME --keep`, and `--docs`. If
-nothing sees it, write the test that would have (`tests/engine/test_planted.py` has those of the engine); a bug that
-stays uncaught says why (`survives`).
+nothing sees it, write the test that would have (`tests/engine/test_planted.py` and `test_planted_queue.py` have those
+of the engine); a bug that stays uncaught says why (`survives`).
 """
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from proof.mutants.bugs import clusters, lives, machines, money, promises, shells
+from proof.mutants.bugs import clusters, lives, machines, money, promises, queue, shells
 from proof.mutants.mutant import Mutant
 
 PARTS: dict[str, tuple[Mutant, ...]] = {
     "Money": money.MUTANTS,
     "Machines": machines.MUTANTS,
     "Lives of runs": lives.MUTANTS,
+    "The queue": queue.MUTANTS,
     "Promises, cuts and draws": promises.MUTANTS,
     "Outside the engine": shells.MUTANTS,
     "Between the engine and an API server": clusters.MUTANTS,
