@@ -148,8 +148,8 @@ def ask(seed: int, count: Counter[str]) -> None:
                 assert short is None, f"seed {seed}, question {index}: there is nothing before"
         count["never" if expected is None else "now" if expected == now else "later"] += 1
         count["window"] += found is not None and found.aligned
-        if state.horizon.overdue:
-            with state.horizon.without(tuple(state.horizon.overdue)):
+        if state.timeline.overdue:
+            with state.timeline.without(tuple(state.timeline.overdue)):
                 sooner = Search(state, demand, now=now).earliest(since=now + 1, limit=None)
             expected = evicted.earliest(wanted, since=now + 1)
             assert (sooner and sooner.at) == expected, f"seed {seed}, question {index}: without who is overdue"

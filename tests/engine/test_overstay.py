@@ -106,7 +106,7 @@ def test_small_worlds_in_which_nobody_leaves_in_time(seed: int) -> None:
     )
     for number in range(120):
         fleet.handle(happens(fleet, luck, number))
-        lines, rows = fleet.state.horizon.lines, fleet.state.topology.rows
+        lines, rows = fleet.state.timeline.lines, fleet.state.topology.rows
         assert {name: line.base for name, line in lines.items()} == {name: rows[name].free() for name in lines}
     seen = Counter(note.reason for note in fleet.notes()) + Counter(kind for kind, _ in cut(fleet))
     assert all(seen[what] for what in ("Overstay", "Activated", "MovedLater")), seen

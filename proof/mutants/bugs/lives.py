@@ -91,8 +91,8 @@ MUTANTS = (
         kind="fold",
         bug="When a run ends early, those who wait are not looked at again.",
         file="engine/state.py",
-        old="            self.horizon.closed(lease, fact.end)\n            self.came_free({row.demand.flavor})\n",
-        new="            self.horizon.closed(lease, fact.end)\n",
+        old="            self.timeline.closed(lease, fact.end)\n            self.came_free({row.demand.flavor})\n",
+        new="            self.timeline.closed(lease, fact.end)\n",
     ),
     Mutant(
         name="run-meter-not-closed",

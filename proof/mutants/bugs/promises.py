@@ -10,7 +10,7 @@ MUTANTS = (
         kind="guard",
         bug="What starts now is planned as if nothing were promised to anybody.",
         file="engine/starts.py",
-        old="    if not state.horizon.claimed.get(demand.flavor):\n        return find_plan(",
+        old="    if not state.timeline.claimed.get(demand.flavor):\n        return find_plan(",
         new="    if demand.flavor:\n        return find_plan(",
     ),
     Mutant(
@@ -27,7 +27,7 @@ MUTANTS = (
         kind="fold",
         bug="A promise that is over leaves its claim on machines and money behind.",
         file="engine/state.py",
-        old="        self.late.set(FOREVER, one.run_key)\n        self.horizon.retract(one.run_key)\n",
+        old="        self.late.set(FOREVER, one.run_key)\n        self.timeline.remove_claim(one.run_key)\n",
         new="        self.late.set(FOREVER, one.run_key)\n",
     ),
     Mutant(

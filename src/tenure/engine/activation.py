@@ -27,10 +27,10 @@ from tenure.engine.node_sets import place_of
 from tenure.engine.odds import decimal
 from tenure.engine.pack import unplaced
 from tenure.engine.plan import Plan, World, find_plan
-from tenure.engine.prospects import Place
 from tenure.engine.reasons import because
 from tenure.engine.rows import HINDERED, bound_of, is_drawn_for, is_held, names
 from tenure.engine.state import GRACE, RunRow, State
+from tenure.engine.timeline.entries import LocationTimeline
 from tenure.engine.topology import Location
 from tenure.engine.turn import Turn
 from tenure.facts import Cut, Forecast, Froze, Lease, Reason, Reservation, Share, Slice, Trigger
@@ -111,7 +111,7 @@ class Target:
         return left.gpus
 
     def plan(self, trial: Trial | None = None) -> Plan | None:
-        with self.state.horizon.unpaid(trial.gone if trial else ()):  # who is overdue gives its money back as well
+        with self.state.timeline.unpaid(trial.gone if trial else ()):  # who is overdue gives its money back as well
             return find_plan(self._world(trial), self.row.demand, now=self.at)
 
     def _world(self, trial: Trial | None) -> World:
@@ -239,7 +239,7 @@ def _targets(
     return sorted(lack, key=lambda domain: (lack[domain], domain))
 
 
-def _roomiest(state: State, row: RunRow, place: Place, count: int) -> list[str]:
+def _roomiest(state: State, row: RunRow, place: LocationTimeline, count: int) -> list[str]:
     """Domains of a place that have the most room now; of those that are full, the first by name."""
     demand = row.demand
     _, _, finer = place_of(demand.selector, state.policy)
@@ -305,11 +305,11 @@ def awaits_ends(turn: Turn, row: RunRow, one: Reservation, *, leaving: bool = Fa
         if cuts and not is_short and not leaving:
             return False
         gone = {**late, **_to_be_cut(turn, one)} if cuts else late
-        with state.horizon.without(state.overdue_before(row, now=turn.now)):
+        with state.timeline.without(state.overdue_before(row, now=turn.now)):
             has_room = (_has_room(turn, share, gone, row.demand.duration) for share in one.plan.shares)
             if not is_short and not all(has_room):  # nodes are made free by cuts; what it waits for is money
                 return False
-            with state.horizon.unpaid((), late=late):
+            with state.timeline.unpaid((), late=late):
                 if Search(state, row.demand, now=turn.now).fundable(turn.now) != turn.now:
                     return False
     first = late[min(late)]
@@ -342,7 +342,7 @@ def _has_room(turn: Turn, share: Share, gone: dict[str, Lease], lasts: Micros | 
         return False
     here = {key: lease for key, lease in gone.items() if lease.node == share.node and lease.role != "Borrowed"}
     end = None if lasts is None else turn.now + lasts
-    return state.horizon.room(share.node, turn.now, end, here) >= share.gpus
+    return state.timeline.room(share.node, turn.now, end, here) >= share.gpus
 
 
 def _just_over(turn: Turn, one: Reservation, leases: Iterable[Lease]) -> Iterator[Lease]:
@@ -371,7 +371,7 @@ def awaits_draw(turn: Turn, row: RunRow, one: Reservation) -> bool:
         return False  # nobody draws, or it would not help
     there = (lease for share in one.plan.shares for lease in state.leases_on(share.node))
     paid = (state.leases[key] for fund in sorted(_payers(state, one.plan)) for key in state.books.funds[fund].leases)
-    there_too = (state.reservations[key] for share in one.plan.shares for key in state.horizon.claims_on(share.node))
+    there_too = (state.reservations[key] for share in one.plan.shares for key in state.timeline.claims_on(share.node))
     earlier = (other for other in there_too if other.turn < one.turn)  # who comes later cannot be waited for
     waits = any(other.reason in HINDERED or is_drawn_for(other, state.draws) for other in earlier)
     if not waits and not any(shortage.is_unpaid(state, lease, now=turn.now) for lease in chain(there, paid)):
@@ -519,7 +519,7 @@ def _overdue(state: State, plan: Slice, here: frozenset[str], *, at: Instant) ->
     GPUs of the same node: who overstays is protected by nobody, and what is theirs is left to them."""
     nodes = here & {share.node for share in plan.shares}
     payers = _payers(state, plan)
-    found = (state.leases[key] for key in state.horizon.overdue)
+    found = (state.leases[key] for key in state.timeline.overdue)
     leases = (lease for lease in found if state.runs[lease.run_key].overstays(at))
     yield from (one.run_key for one in leases if one.node in nodes or (one.budget, one.envelope) in payers)
 
@@ -539,10 +539,10 @@ def _spoken_for(state: State, row: RunRow, node: str, *, at: Instant) -> bool:
         and (lasts is None or at + lasts > start)
         and (until is None or at < until)
         and (is_held(state.reservations[key], state.draws) or state.rank(state.runs[key]) < rank)
-        for key, (start, until, _) in state.horizon.claims_on(node).items()
+        for key, (start, until, _) in state.timeline.claims_on(node).items()
     )
 
 
 def _nodes(state: State, flavor: str, domains: Domains) -> Iterator[str]:
     for location, fabric in domains:
-        yield from state.horizon.place(flavor, location).rows.get(fabric, ())
+        yield from state.timeline.place(flavor, location).rows.get(fabric, ())

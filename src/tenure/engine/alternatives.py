@@ -87,14 +87,14 @@ def alternatives(state: State, row: RunRow, *, now: Instant) -> list[Alternative
     one = state.reservations.get(row.key)
     planned = one.plan.start if one is not None else None
     before = FOREVER if planned is None else planned
-    claim = state.horizon.retract(row.key)  # it would ask for this instead
+    claim = state.timeline.remove_claim(row.key)  # it would ask for this instead
     try:
         found = list(
             _found(state, row, now=now, before=before, sure=one is not None and one.confidence != "conservative")
         )
     finally:
         if claim is not None:
-            state.horizon.lay(row.key, claim.flavor, claim.plan, claim.period, cuts=claim.cuts)
+            state.timeline.add_claim(row.key, claim.flavor, claim.plan, claim.period, cuts=claim.cuts)
     return sorted(found, key=lambda one: (one.at, one.gpu_hours or 0, one.borrowed, one.kind, one.text))
 
 
@@ -168,7 +168,7 @@ def _lenders(state: State, demand: Demand) -> list[str]:
 
 def _shorter(state: State, demand: Demand, *, now: Instant) -> Iterator[Micros]:
     """Times that end just before an older run is to start, in whole minutes, the longest first."""
-    claims = state.horizon.claims.values()
+    claims = state.timeline.claims.values()
     starts = {one.plan.start for one in claims if one.flavor == demand.flavor and one.plan.start is not None}
     lengths = sorted({(start - now) // MINUTE * MINUTE for start in starts if start - now >= SHORTEST}, reverse=True)
     yield from [length for length in lengths if demand.duration is None or length < demand.duration][:NARROWER_MAX]

@@ -25,12 +25,12 @@ STARTS_MAX = 8
 def alone(state: State, row: RunRow, one: Reservation) -> Iterator[None]:
     """The same future for a start that is due, as far as it is the first: promises behind it by number are aside, and
     those before it that follow on its slice or its money are put off by as much as it is late."""
-    claims = state.horizon.claims
+    claims = state.timeline.claims
     others = [key for key in claims if key != row.key and not is_held(state.reservations[key], state.draws)]
     behind = [key for key in others if state.reservations[key].turn > one.turn]
     follow = [key for key in others if key not in behind and follows(claims[key].plan, one.plan)]
     end = FOREVER if row.demand.duration is None else state.now + row.demand.duration
-    with state.horizon.set_aside(behind), state.horizon.put_off(follow, end), state.horizon.as_promised():
+    with state.timeline.set_aside(behind), state.timeline.put_off(follow, end), state.timeline.as_promised():
         yield
 
 
@@ -40,7 +40,7 @@ def own_aside(
 ) -> Iterator[None]:  # fmt: skip
     """Take back what was promised to a run while it is planned; and what is planned ``behind`` what is held for it, on
     the same nodes or money: that moves with it. ``cutting``: also what later promises are to have by cuts."""
-    claims, lasts = state.horizon.claims, row.demand.duration
+    claims, lasts = state.timeline.claims, row.demand.duration
     aside = [key for key in claims if key == row.key or (cutting and _gives_way(state, row, key))]
     later = [
         key
@@ -51,12 +51,12 @@ def own_aside(
         and follows(claim.plan, behind)
     ]
     for key in aside:
-        claim = state.horizon.retract(key)
+        claim = state.timeline.remove_claim(key)
         if claim is not None and key != row.key:  # its cuts it can have elsewhere, its money stays promised
-            state.horizon.lay(key, claim.flavor, msgspec.structs.replace(claim.plan, shares=()), claim.period)
-    is_due = nullcontext() if behind is None else state.horizon.as_promised()
+            state.timeline.add_claim(key, claim.flavor, msgspec.structs.replace(claim.plan, shares=()), claim.period)
+    is_due = nullcontext() if behind is None else state.timeline.as_promised()
     try:
-        with state.horizon.put_off(later, FOREVER if lasts is None else state.now + lasts), is_due:
+        with state.timeline.put_off(later, FOREVER if lasts is None else state.now + lasts), is_due:
             yield
     finally:
         for key in aside:

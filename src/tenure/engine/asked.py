@@ -104,8 +104,8 @@ def _way(state: State, row: RunRow, *, now: Instant) -> tuple[Reservation, Way |
         return one, plan
     if life.cut:
         return Reason(code="CutBefore", data={**data})
-    horizon = state.look_ahead(now)
-    with aside.own_aside(state, row), horizon.without(tuple(horizon.overdue)):
+    timeline = state.look_ahead(now)
+    with aside.own_aside(state, row), timeline.without(tuple(timeline.overdue)):
         search = Search(state, row.demand, now=now)
         if search.fundable(now) != now:
             return Reason(code="MoneyFirst", data={**data, "short": search.short(now)})

@@ -1,7 +1,7 @@
 """When a run can start: the first instant of the known future at which cover and pack both succeed (SPEC 7).
 
 Nothing gets better but where something ends or opens, so only such instants are tried. Most of them are passed over by
-what is known without a plan: the views of a location (``rooms``) say when it could have room for enough groups, and
+what is known without a plan: the views of a location say when it could have room for enough groups, and
 the lines of the envelopes when the money could suffice. What is left is planned for real, on the world as it will be
 then, on the nodes that have something. Claims that were promised earlier are part of that world; later ones must have
 been taken back.
@@ -20,19 +20,19 @@ from tenure.engine.books import Fund, FundKey
 from tenure.engine.cover import Candidate, Purse, walk
 from tenure.engine.demand import Demand
 from tenure.engine.future import Ahead, Future
-from tenure.engine.levels import Profile
 from tenure.engine.node_sets import fund_place, place_of
 from tenure.engine.plan import NOTHING, Holding, Plan, World, find_plan
-from tenure.engine.prospects import Place
 from tenure.engine.rank import Size
-from tenure.engine.rooms import INSTANT, Sums, View, window_of
 from tenure.engine.state import State
+from tenure.engine.timeline.capacity_index import INSTANT, DomainTree, WindowCapacity, window_of
+from tenure.engine.timeline.entries import LocationTimeline
+from tenure.engine.timeline.step_function import StepFunction
+from tenure.engine.timeline.step_trace import differ
 from tenure.engine.topology import Location
-from tenure.engine.traces import differ
 from tenure.facts import Share, Slice
 from tenure.units import FOREVER, Instant, Micros, parse_duration
 
-NOTHING_LESS = Profile()
+NOTHING_LESS = StepFunction()
 
 _FEW, _CALM = 32, 4_096
 """So many domains, in which so much will come free, are looked at closely where they matter; for more it pays to keep
@@ -60,10 +60,10 @@ def world_at(
     without: Collection[str] = (),
 ) -> World:  # fmt: skip
     """The world as it will be then, for so long; of some domains, or of some nodes, if they are given."""
-    horizon = state.look_ahead(now)
-    future = Future(state.topology, horizon, now=now, at=at, length=length, domains=domains, nodes=nodes,
+    timeline = state.look_ahead(now)
+    future = Future(state.topology, timeline, now=now, at=at, length=length, domains=domains, nodes=nodes,
                     without=without)  # fmt: skip
-    ahead = Ahead(horizon, now=now, at=at, length=length)
+    ahead = Ahead(timeline, now=now, at=at, length=length)
     return World(state.books, state.family, future, parse_duration(state.policy.lookahead), ahead)
 
 
@@ -87,7 +87,9 @@ def slice_of(plan: Plan, *, at: Instant, duration: Micros | None) -> Slice:
     )  # fmt: skip
 
 
-def _first(line: Profile, less: Profile, need: int, *, start: Instant, length: Micros | None) -> Instant | None:
+def _first(
+    line: StepFunction, less: StepFunction, need: int, *, start: Instant, length: Micros | None
+) -> Instant | None:  # fmt: skip
     """The first instant from which a level is high enough for so long, and is so by ``less`` than it seems, then."""
     at: Instant | None = start
     while at is not None:
@@ -98,7 +100,7 @@ def _first(line: Profile, less: Profile, need: int, *, start: Instant, length: M
     return at
 
 
-def _corrected(line: Profile, less: Profile, need: int, *, start: Instant) -> Instant | None:
+def _corrected(line: StepFunction, less: StepFunction, need: int, *, start: Instant) -> Instant | None:
     at: Instant | None = start
     while at is not None:
         found, change = line.first(need - less.level(at), start=at, length=1), less.next_change(at)
@@ -120,9 +122,9 @@ class _Closer:
     """Domains of a place that were looked at closely, since its view is of a shorter time: what they will have for
     exactly the time that is asked for, and how much less that is than it seemed."""
 
-    def __init__(self, pods: View, free: View) -> None:
+    def __init__(self, pods: WindowCapacity, free: WindowCapacity) -> None:
         self.pods, self.free = pods, free
-        self.less = Profile()
+        self.less = StepFunction()
         self.fabrics: set[str] = set()
 
 
@@ -140,7 +142,7 @@ class Search:
         self.now = now
         self.shape = demand.shape(demand.widths[-1])
         self.length = None if for_good else demand.duration if lasts is None else lasts
-        self.horizon = state.look_ahead(now)
+        self.timeline = state.look_ahead(now)
         self._walks: dict[Instant, list[Candidate]] = {}
         _, _, self.finer = place_of(demand.selector, state.policy)
         self.places = self._places()
@@ -205,25 +207,25 @@ class Search:
 
     def _present(self, at: Instant) -> bool:
         """Whether that is now, and everybody is there who is."""
-        return at == self.now and not self.horizon.imagined
+        return at == self.now and not self.timeline.imagined
 
     def _plan_now(self) -> Plan | None:
         """The plan of this instant, anywhere: what is promised on claimed nodes is set aside from the live pools."""
         topology, now, end = self.state.topology, self.now, self._end(self.now)
         aside: dict[str, int] = {}
-        for name in self.horizon.claimed_nodes:
+        for name in self.timeline.claimed_nodes:
             row = topology.rows.get(name)
             if row is None or not row.open:
                 continue
             if self.demand.fill:
-                kept = row.size("fill") - self.horizon.left_for_guests(row, now, end)
+                kept = row.size("fill") - self.timeline.left_for_guests(row, now, end)
             else:
-                kept = row.size("free") - max(0, row.size("free") + self.horizon.low(name, now, end))
+                kept = row.size("free") - max(0, row.size("free") + self.timeline.low(name, now, end))
             aside |= {name: kept} if kept else {}
         try:
             for name, gpus in aside.items():
                 topology.tentative(name, gpus)
-            ahead = Ahead(self.horizon, now=now, at=now, length=self.length)
+            ahead = Ahead(self.timeline, now=now, at=now, length=self.length)
             lookahead = parse_duration(self.state.policy.lookahead)
             world = World(self.state.books, self.state.family, topology, lookahead, ahead)
             return find_plan(world, self.demand, now=now, has=self.has)
@@ -240,11 +242,11 @@ class Search:
         ranks = [self._sizes(place) for places in self.places.values() for place in places]
         for (_, free), location, fabric in merge(*ranks):
             if free >= shape.gpus:
-                place = self.horizon.place(self.demand.flavor, location)
+                place = self.timeline.place(self.demand.flavor, location)
                 if self._room(place, fabric, self.now, window=INSTANT).gpus >= shape.gpus:
                     yield location, fabric
 
-    def _sizes(self, place: Place) -> Iterator[tuple[Size, Location, str]]:
+    def _sizes(self, place: LocationTimeline) -> Iterator[tuple[Size, Location, str]]:
         rank = self.state.topology.pool(self.demand.flavor, place.location, self.finer).rank(self.shape.pod)
         for fabric, size in rank.up(self.shape.active):
             yield size, place.location, fabric
@@ -268,9 +270,9 @@ class Search:
                     break
         return found
 
-    def _room(self, place: Place, fabric: str, at: Instant, *, window: Micros | None = None) -> _Room:
+    def _room(self, place: LocationTimeline, fabric: str, at: Instant, *, window: Micros | None = None) -> _Room:
         """What a domain will have for the whole time, node by node."""
-        rows, low, end, gpus, nodes = place.rows[fabric], self.horizon.low, self._end(at), 0, []
+        rows, low, end, gpus, nodes = place.rows[fabric], self.timeline.low, self._end(at), 0, []
         for name, first in self._view(place, 1, window=window).firsts.get(fabric, {}).items():
             free = rows[name].size("free") + low(name, at, end) if first <= at else 0
             if free > 0:
@@ -296,7 +298,7 @@ class Search:
         )
         return [room for room in rooms if room.gpus >= least]
 
-    def _holding(self, place: Place, at: Instant, *, all_of_it: bool = False) -> Iterator[tuple[int, str]]:
+    def _holding(self, place: LocationTimeline, at: Instant, *, all_of_it: bool = False) -> Iterator[tuple[int, str]]:
         """Domains that could hold a group then, or all of them; a smaller last one goes where there is a pod's room."""
         shape = self.shape
         if self._plain or (shape.tail and not self._alone and not all_of_it):
@@ -349,15 +351,15 @@ class Search:
 
     # -- machines --
 
-    def _places(self) -> dict[str, list[Place]]:
+    def _places(self) -> dict[str, list[LocationTimeline]]:
         """The locations where the run may go and somebody may pay, if not now, by cluster: only within one may they be
         combined."""
         region, cluster, _ = place_of(self.demand.selector, self.state.policy)
         candidates = [one for one in self._candidates(self.now) if one.bar is None or one.bar.code == "WindowClosed"]
-        found: dict[str, list[Place]] = {}
+        found: dict[str, list[LocationTimeline]] = {}
         for location in self.state.topology.locations(self.demand.flavor):
             if region in (None, location[0]) and cluster in (None, location[1]) and self._at(location, candidates):
-                place = self.horizon.place(self.demand.flavor, location)
+                place = self.timeline.place(self.demand.flavor, location)
                 found.setdefault(location[1], []).append(place)
         return found
 
@@ -378,7 +380,7 @@ class Search:
         bounds = (self._in_cluster(places, at, window) for places in self.places.values())
         return min((bound for bound in bounds if bound is not None), default=None)
 
-    def _in_cluster(self, places: list[Place], at: Instant, window: Micros) -> Instant | None:
+    def _in_cluster(self, places: list[LocationTimeline], at: Instant, window: Micros) -> Instant | None:
         """When the domains of these places could hold enough groups, each place for itself or all together."""
         lines, need = [(self._line(place, window), self._less(place, window)) for place in places], self._need
         if len(lines) == 1 or self._alone:
@@ -392,7 +394,7 @@ class Search:
         firsts = [_first(*pair, level + each, start=at, length=1) for pair, level in zip(lines, has, strict=True)]
         return min((first for first in firsts if first is not None), default=None)
 
-    def _less(self, place: Place, window: Micros) -> Profile:
+    def _less(self, place: LocationTimeline, window: Micros) -> StepFunction:
         closer = self._closer.get(place.location) if window == self.window else None
         return NOTHING_LESS if closer is None else closer.less
 
@@ -405,7 +407,7 @@ class Search:
         for place in (place for places in self.places.values() for place in places):
             closer = self._closer.get(place.location)
             if closer is None:
-                pods, free = (self.horizon.exactly(place, exact, pod, self.finer) for pod in (self.shape.pod, 1))
+                pods, free = (self.timeline.exactly(place, exact, pod, self.finer) for pod in (self.shape.pod, 1))
                 closer = self._closer[place.location] = _Closer(pods, free if self.shape.pod > 1 else pods)
             some = [
                 fabric for _, fabric in islice(self._holding(place, at), _CLOSE_MAX) if fabric not in closer.fabrics
@@ -414,7 +416,7 @@ class Search:
             self._look_closer(place, closer, some)
         return found
 
-    def _look_closer(self, place: Place, closer: _Closer, fabrics: list[str]) -> None:
+    def _look_closer(self, place: LocationTimeline, closer: _Closer, fabrics: list[str]) -> None:
         closer.fabrics.update(fabrics)
         names = [name for fabric in fabrics for name in place.rows[fabric]]
         for view in {closer.pods, closer.free}:
@@ -438,15 +440,15 @@ class Search:
         """Whether it is enough to count pods."""
         return not self._alone and self.shape.unit == self.shape.pod and not self.shape.spares
 
-    def _line(self, place: Place, window: Micros) -> Profile:
+    def _line(self, place: LocationTimeline, window: Micros) -> StepFunction:
         """What a place has of what is needed, from each instant on."""
         return self._sums(place, window).total
 
-    def _sums(self, place: Place, window: Micros) -> Sums:
+    def _sums(self, place: LocationTimeline, window: Micros) -> DomainTree:
         pods = self._view(place, window=window)
         return self._sums_of(pods, pods if self._plain else self._view(place, 1, window=window))
 
-    def _sums_of(self, pods: View, free: View) -> Sums:
+    def _sums_of(self, pods: WindowCapacity, free: WindowCapacity) -> DomainTree:
         """What has to be counted: GPUs in pods, or groups; all of it counts as one, if it has to be in one domain."""
         if self._plain:
             return pods.sums
@@ -454,8 +456,8 @@ class Search:
         unit, whole = (shape.active, shape.gpus) if self._alone else (shape.unit, shape.unit + shape.spares)
         return pods.counts(unit, whole, free).sums
 
-    def _view(self, place: Place, pod: int | None = None, *, window: Micros | None = None) -> View:
-        return self.horizon.view(place, window or self.window, pod or self.shape.pod, self.finer)
+    def _view(self, place: LocationTimeline, pod: int | None = None, *, window: Micros | None = None) -> WindowCapacity:
+        return self.timeline.view(place, window or self.window, pod or self.shape.pod, self.finer)
 
     # -- money --
 
@@ -487,7 +489,7 @@ class Search:
         instant from now until it ends that starts then: then no other envelope matters. One that opens by then may come
         first."""
         end = FOREVER if self.length is None else start + self.length
-        ahead = Ahead(self.horizon, now=self.now, at=start, length=self.length, since=self.now)
+        ahead = Ahead(self.timeline, now=self.now, at=start, length=self.length, since=self.now)
         purse = Purse(self.demand, now=start, lookahead=parse_duration(self.state.policy.lookahead), borrowed=0,
                       ahead=ahead)  # fmt: skip
         payers = [one for one in self._candidates(self.now) if one.bar is None or self.now < one.fund.start <= start]
@@ -533,16 +535,16 @@ class Search:
         return [one for one in self._candidates(at) if one.bar is None]
 
     def _purse(self, at: Instant) -> Purse:
-        ahead = Ahead(self.horizon, now=self.now, at=at, length=self.length)
+        ahead = Ahead(self.timeline, now=self.now, at=at, length=self.length)
         lookahead = parse_duration(self.state.policy.lookahead)
         return Purse(self.demand, now=at, lookahead=lookahead, borrowed=0, ahead=ahead)
 
-    def _lines(self, at: Instant) -> list[tuple[Fund, Profile]]:
+    def _lines(self, at: Instant) -> list[tuple[Fund, StepFunction]]:
         """The lines of all envelopes that may pay then, and of those that share a cap with them."""
-        out: dict[tuple[str, str, str], tuple[Fund, Profile]] = {}
+        out: dict[tuple[str, str, str], tuple[Fund, StepFunction]] = {}
         for one in self._payers(at):
             for fund in (one.fund, *(member for cap in one.fund.caps for member in cap.funds)):
-                money = self.horizon.money.get(fund.key)
+                money = self.timeline.money.get(fund.key)
                 if money is not None:
                     out[(*fund.key, "")] = (fund, money.total)
                     if one.funding == "borrowed":

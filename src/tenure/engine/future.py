@@ -12,19 +12,19 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from tenure.api.policy import Policy
 from tenure.engine.books import Fund
 from tenure.engine.demand import Selector
-from tenure.engine.horizon import Horizon
-from tenure.engine.prospects import Money
+from tenure.engine.timeline.entries import EnvelopeTimeline
+from tenure.engine.timeline.timeline import Timeline
 from tenure.engine.topology import Location, Pool, PoolKind, Row, Topology, matches
 from tenure.units import GpuMicros, Instant, Micros
 
-NO_MONEY = Money()
+NO_MONEY = EnvelopeTimeline()
 
 
 class Future:
     """A topology of one instant to come, of all domains or of some, of all nodes or of some."""
 
     def __init__(
-        self, topology: Topology, horizon: Horizon, *, now: Instant, at: Instant, length: Micros | None,
+        self, topology: Topology, timeline: Timeline, *, now: Instant, at: Instant, length: Micros | None,
         domains: Collection[tuple[Location, str]] | None = None, nodes: Collection[str] | None = None,
         without: Collection[str] = (),
     ) -> None:  # fmt: skip
@@ -32,7 +32,7 @@ class Future:
         as ended already, though they are not."""
         self._without = without
         self._topology = topology
-        self._horizon = horizon
+        self._horizon = timeline
         self._now = now
         self._at = at
         self._end = None if length is None else at + length
@@ -115,9 +115,9 @@ class Ahead:
     earlier instant)."""
 
     def __init__(
-        self, horizon: Horizon, *, now: Instant, at: Instant, length: Micros | None, since: Instant | None = None
+        self, timeline: Timeline, *, now: Instant, at: Instant, length: Micros | None, since: Instant | None = None
     ) -> None:
-        self._horizon = horizon
+        self._horizon = timeline
         self._now = now
         self.at = at
         self._since = at if since is None else since

@@ -139,7 +139,7 @@ def dump(state: State) -> bytes:
             nodes=tuple([row.node for row in _in_order(state.topology.rows)]),
             runs=tuple([_run_image(row) for row in _in_order(state.runs)]),
             leases=_in_order(state.leases),
-            ending={key: (reason, state.horizon.asked(key)) for key, reason in state.ending.items()},
+            ending={key: (reason, state.timeline.asked(key)) for key, reason in state.ending.items()},
             pods=tuple([_pod_image(row) for row in _in_order(state.pods)]),
             funds=tuple([_fund_image(fund) for fund in _in_order(books.funds)]),
             accounts=tuple(
@@ -198,7 +198,7 @@ def load(body: bytes) -> State:
         state.books.commit(lease)
     for key, (reason, asked) in image.ending.items():
         state.ending[key] = reason
-        state.horizon.leaving(state.leases[key], asked)
+        state.timeline.leaving(state.leases[key], asked)
         state.books.leave(state.leases[key])
     for pod in image.pods:
         _load_pod(state, pod)

@@ -1,7 +1,7 @@
 """All that the engine knows, and the indexes over it.
 
 Facts are kept by what they are of; every index has one owner (``Books``, ``Family``, ``Topology``, ``Queue``,
-``Horizon``, ``Agenda``), and what is kept here is brought up to date where a fact touches it. Closed leases are gone;
+``Timeline``, ``Agenda``), and what is kept here is brought up to date where a fact touches it. Closed leases are gone;
 the ledger keeps them.
 """
 
@@ -16,7 +16,6 @@ from tenure.api.policy import Policy
 from tenure.engine.agenda import Agenda, Timers
 from tenure.engine.books import Books, Fund, FundKey
 from tenure.engine.family import Family
-from tenure.engine.horizon import GRACE, Horizon
 from tenure.engine.names import Departed
 from tenure.engine.plan import World
 from tenure.engine.queue.age import Rank
@@ -32,6 +31,7 @@ from tenure.engine.rows import (
     is_late,
     spares_first,
 )
+from tenure.engine.timeline.timeline import GRACE, Timeline
 from tenure.engine.topology import Topology
 from tenure.facts import (
     GENESIS,
@@ -106,7 +106,7 @@ class Indexes:
         self.policy_known = False
         """True once a policy was recorded; the defaults count from then on like any other."""
         self.topology = Topology(self.policy)
-        self.horizon = Horizon(self.topology, self.changes)
+        self.timeline = Timeline(self.topology, self.changes)
 
     @property
     def world(self) -> World:
@@ -194,7 +194,7 @@ class Indexes:
         if row.life.bound is None and (not runs or row.until is None or row.life.backfilled):
             return
         moved = [
-            self.horizon.declare(one.key, end) for one in row.leases.values() if (end := row.end_of(one)) is not None
+            self.timeline.declare(one.key, end) for one in row.leases.values() if (end := row.end_of(one)) is not None
         ]
         if any(moved):
             self.came_free({row.demand.flavor})
@@ -271,16 +271,16 @@ class Indexes:
             fund.place = None
 
     def _rebuild_horizon(self) -> None:
-        old, self.horizon = self.horizon, Horizon(self.topology, self.changes)
+        old, self.timeline = self.timeline, Timeline(self.topology, self.changes)
         for name in sorted(self.topology.rows):
-            self.horizon.touch(name)
+            self.timeline.touch(name)
         for key in sorted(self.leases):
-            self.horizon.opened(self.leases[key])
+            self.timeline.opened(self.leases[key])
         for key in sorted(self.ending):
-            self.horizon.leaving(self.leases[key], old.asked(key))
+            self.timeline.leaving(self.leases[key], old.asked(key))
         for run in sorted(old.claims):
             claim = old.claims[run]
-            self.horizon.lay(run, claim.flavor, claim.plan, claim.period, cuts=claim.cuts)
+            self.timeline.add_claim(run, claim.flavor, claim.plan, claim.period, cuts=claim.cuts)
         for key in sorted(self.runs):
             self.expect(self.runs[key])
 
@@ -290,14 +290,14 @@ class Indexes:
         self.leases[lease.key] = lease
         self.runs[lease.run_key].leases[lease.name] = lease
         self._hold(lease)
-        self.horizon.opened(lease)
+        self.timeline.opened(lease)
 
     def _hold(self, lease: Lease) -> None:
         if lease.node in self.topology.rows:
             self.topology.hold(lease)
 
     def restore_node(self, node: Node) -> None:
-        self.horizon.touch(self.topology.put(node).name)
+        self.timeline.touch(self.topology.put(node).name)
 
     def restore_budget(self, budget: Budget) -> None:
         self.family.add(budget.spec.owner, budget.spec.parents)
@@ -336,14 +336,14 @@ class Indexes:
         row = self.runs[one.run_key]
         if claims(one):
             cuts = one.state == "Active" or one.confidence == "conservative"
-            self.horizon.lay(one.run_key, row.demand.flavor, plan, self.period(row), cuts=cuts)
+            self.timeline.add_claim(one.run_key, row.demand.flavor, plan, self.period(row), cuts=cuts)
         else:
-            self.horizon.retract(one.run_key)
+            self.timeline.remove_claim(one.run_key)
 
     def hold_late(self, now: Instant) -> None:
         """Go on holding what is held for those who are late."""
         for _, key in self.late.due(now):
-            claim = self.horizon.claims.get(key)
+            claim = self.timeline.claims.get(key)
             if claim is not None:
                 self.now = max(self.now, now)
                 self.claim(self.reservations[key])
@@ -358,17 +358,17 @@ class Indexes:
         """The time for which a claim needs hours: its declared duration, or the look-ahead."""
         return row.demand.duration or max(1, parse_duration(self.policy.lookahead))
 
-    def look_ahead(self, now: Instant) -> Horizon:
+    def look_ahead(self, now: Instant) -> Timeline:
         """The known future, as it looks now."""
-        late = self.horizon.pass_time(now, backfilled=lambda lease: self.runs[lease.run_key].life.backfilled)
+        late = self.timeline.pass_time(now, backfilled=lambda lease: self.runs[lease.run_key].life.backfilled)
         for fund in self.books.bound_with(late) if late else ():
             self.foresee(fund, now)
-        return self.horizon
+        return self.timeline
 
     def overdue_before(self, row: RunRow, *, now: Instant) -> tuple[str, ...]:
         """Leases of backfill that is overdue, and gone when a run starts: it is the first to go. A run that was cut has
         nobody sent away; it counts on those alone who are a moment late."""
-        overdue = tuple(self.horizon.overdue)
+        overdue = tuple(self.timeline.overdue)
         if not row.life.cut:
             return overdue
         lives = {key: self.runs[self.leases[key].run_key].life for key in overdue}
@@ -377,7 +377,7 @@ class Indexes:
     def foresee(self, fund: Fund, now: Instant) -> bool:
         """When money that runs out will end what it pays for; True if that is news."""
         resolves = self.policy.on_budget_shortage == "Resolve"
-        return self.horizon.fund_ends(fund.key, *(fund.foreseen(now) if resolves else (None, None)))
+        return self.timeline.fund_ends(fund.key, *(fund.foreseen(now) if resolves else (None, None)))
 
     def restore_run(self, row: RunRow) -> None:
         self.runs[row.key] = row

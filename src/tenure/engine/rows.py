@@ -9,8 +9,8 @@ import msgspec
 from tenure.api.run import Run
 from tenure.engine.bind import Counters
 from tenure.engine.demand import compile_demand
-from tenure.engine.horizon import GRACE
 from tenure.engine.meters import Meter
+from tenure.engine.timeline.timeline import GRACE
 from tenure.facts import Froze, Lease, Life, Pod, PodPhase, Reservation, Slice
 from tenure.units import FOREVER, HOUR, MINUTE, Instant, Micros, parse_time
 

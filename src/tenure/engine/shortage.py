@@ -314,8 +314,8 @@ class Handing:
     ) -> Iterator[Ahead | None]:
         """What others were promised of this money before a run was let past them, or took on more: that is not for it
         to take. None if it passed nobody; what was promised since is not in its way."""
-        state, horizon, now, passed = self._state, self._state.horizon, self._now, _passed(self._state, lease)
-        if passed is None or not horizon.claims:
+        state, timeline, now, passed = self._state, self._state.timeline, self._now, _passed(self._state, lease)
+        if passed is None or not timeline.claims:
             yield None
             return
         funds = {
@@ -323,12 +323,12 @@ class Handing:
         }
         since = [
             key
-            for key, claim in horizon.claims.items()
+            for key, claim in timeline.claims.items()
             if state.reservations[key].made > passed
             and not funds.isdisjoint((one.budget, one.envelope) for one in claim.plan.segments)
         ]
-        with horizon.set_aside(since), horizon.paid_by(lease.key, rest):
-            yield Ahead(horizon, now=now, at=now, length=left)
+        with timeline.set_aside(since), timeline.paid_by(lease.key, rest):
+            yield Ahead(timeline, now=now, at=now, length=left)
 
 
 def _passed(state: State, lease: Lease) -> Instant | None:

@@ -201,7 +201,7 @@ def _move_to_free(turn: Turn, row: RunRow, pod: Pod, was: Site | None, had: list
     need = len(pod.gpus)
     left = None if row.until is None or row.until <= turn.now else row.until - turn.now
     later = _promised_later(turn, row)
-    with turn.state.horizon.set_aside(later):
+    with turn.state.timeline.set_aside(later):
         plan = None if site is None else _plan_in(turn, row, site, need, pod=need, duration=left)
     if not isinstance(plan, Plan):
         return False

@@ -18,7 +18,7 @@ def safe_plan(
     If there is none, the verdict is that of the present; it may be that there only older runs are in the way.
     ``for_good``: it stays out of everything that is promised, also where it is to be over before.
     """
-    if not state.horizon.claimed.get(demand.flavor):
+    if not state.timeline.claimed.get(demand.flavor):
         return make_plan(state.world, demand, now=now, has=has)
     found = Search(state, demand, now=now, has=has, for_good=for_good).plan_at(now)
     if found is not None:
@@ -30,7 +30,7 @@ def safe_plan(
 def plan_now(state: State, demand: Demand, *, now: Instant) -> Plan | None:
     """The same plan, for those who do not ask why there is none; who declares no end may also pass promises that are
     further off than the policy's patience."""
-    if not state.horizon.claimed.get(demand.flavor):
+    if not state.timeline.claimed.get(demand.flavor):
         return find_plan(state.world, demand, now=now)
     found = Search(state, demand, now=now).plan_at(now)
     if found is None and demand.duration is None:
@@ -42,7 +42,7 @@ def plan_now(state: State, demand: Demand, *, now: Instant) -> Plan | None:
 def why_not_now(state: State, demand: Demand, *, now: Instant) -> Verdict | Plan:
     """Why a demand cannot start now, of which it is known that it cannot."""
     verdict = make_plan(state.world, demand, now=now)
-    if isinstance(verdict, Plan) and state.horizon.claimed.get(demand.flavor):
+    if isinstance(verdict, Plan) and state.timeline.claimed.get(demand.flavor):
         return _protected(state, demand, verdict)
     return verdict
 
@@ -51,7 +51,7 @@ def _protected(state: State, demand: Demand, plan: Plan) -> Verdict:
     """There is room, but it is promised: to whom, of those whose machines or money the plan would take."""
     nodes = {node for part in plan.parts for group in part.groups for node, _ in (*group.active, *group.spares)}
     paid = {(one.budget, one.envelope) for one in plan.segments}
-    claims = [(key, one.plan) for key, one in state.horizon.claims.items() if one.flavor == demand.flavor]
+    claims = [(key, one.plan) for key, one in state.timeline.claims.items() if one.flavor == demand.flavor]
     kept = [
         (claim.start or 0, key)
         for key, claim in claims

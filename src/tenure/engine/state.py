@@ -11,7 +11,6 @@ from typing import Any
 
 from tenure.api.defaults import owner_of
 from tenure.engine.demand import asks, compile_demand
-from tenure.engine.horizon import GRACE
 from tenure.engine.indexes import Indexes, waits
 from tenure.engine.meters import Meter
 from tenure.engine.notices import take_back
@@ -28,6 +27,7 @@ from tenure.engine.rows import (
     names,
     spares_first,
 )
+from tenure.engine.timeline.timeline import GRACE
 from tenure.engine.topology import is_ready
 from tenure.facts import (
     Cleared,
@@ -89,7 +89,7 @@ class State(Indexes):
         was = (before.site, before.labels) if before else None
         flavors = {before.site.flavor} if before and before.site else set()
         row = self.topology.put(fact.object)
-        self.horizon.touch(row.name)
+        self.timeline.touch(row.name)
         flavors |= {row.site.flavor} if row.site else set()
         for flavor in flavors:
             if (row.site, row.labels) == was:
@@ -131,7 +131,7 @@ class State(Indexes):
         elif fact.kind == "Node":
             site = self.topology.rows[fact.name].site
             self.topology.remove(fact.name)
-            self.horizon.touch(fact.name)
+            self.timeline.touch(fact.name)
             if site is not None:
                 self.changes.gain_all(site.flavor)
             self.came_free({site.flavor} if site else ())
@@ -170,7 +170,7 @@ class State(Indexes):
         for name in fact.leases:
             self.ending[f"{fact.namespace}/{name}"] = fact.reason
             lease = self.leases[f"{fact.namespace}/{name}"]
-            self.horizon.leaving(lease, at)
+            self.timeline.leaving(lease, at)
             self.agenda.rearm(self.books.leave(lease))
         row = self.runs[f"{fact.namespace}/{fact.run}"]
         self._look_at_width(row)
@@ -197,7 +197,7 @@ class State(Indexes):
             self._look_at_width(row)
             row.meters[lease.funding, lease.payer].close(len(lease.gpus), at=fact.end)
             self.agenda.rearm(fund)
-            self.horizon.closed(lease, fact.end)
+            self.timeline.closed(lease, fact.end)
             self.came_free({row.demand.flavor})
 
     def _placed(self, fact: Placed, at: Instant) -> None:
@@ -288,7 +288,7 @@ class State(Indexes):
         self.promise_unpaid.pop(one.run_key, None)
         self._paid_for(row)
         self.late.set(FOREVER, one.run_key)
-        self.horizon.retract(one.run_key)
+        self.timeline.remove_claim(one.run_key)
         self.arm(one)
         self.line_up(row)
         if one.state == "Canceled" or (old is not None and claims(old)):

@@ -136,7 +136,7 @@ def _paid_by(state: State, lease: Lease, parts: list[Lease], now: Instant) -> It
     for part in parts:
         state.books.open(part)
     try:
-        with state.horizon.paid_by(lease.key, *parts):
+        with state.timeline.paid_by(lease.key, *parts):
             yield
     finally:
         for part in parts:

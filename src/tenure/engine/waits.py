@@ -70,8 +70,8 @@ def _ends(leases: list[Lease], *, now: Instant, start: Instant) -> Iterator[tupl
 
 
 def _promised(state: State, one: Reservation, nodes: set[str], *, now: Instant, start: Instant) -> Iterator[Rest]:
-    for key in sorted(state.horizon.claims):
-        plan = state.horizon.claims[key].plan
+    for key in sorted(state.timeline.claims):
+        plan = state.timeline.claims[key].plan
         if key != one.run_key and plan.until is not None and now <= plan.until <= start:
             gpus = sum(share.gpus for share in plan.shares if share.node in nodes)
             if gpus:

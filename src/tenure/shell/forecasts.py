@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from tenure.engine.horizon import GRACE
+from tenure.engine.timeline.timeline import GRACE
 from tenure.ledger import PromiseRow
 from tenure.units import Micros
 

@@ -65,7 +65,7 @@ class Holes:
         state, row = self._state, self._state.topology.rows.get(node)
         if row is None or not row.open:
             return 0
-        line = state.horizon.line(node)
+        line = state.timeline.line(node)
         free = row.size("free")
         if free < pod:
             return 0

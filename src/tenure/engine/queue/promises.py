@@ -16,7 +16,6 @@ from tenure.engine.aside import alone, follows
 from tenure.engine.cover import Purse, walk
 from tenure.engine.demand import Demand
 from tenure.engine.forecast import Search, Start, slice_of, world_at
-from tenure.engine.horizon import GRACE
 from tenure.engine.plan import Plan, find_plan
 from tenure.engine.queue.backfill import Holes
 from tenure.engine.queue.changes import NEVER
@@ -26,6 +25,7 @@ from tenure.engine.reasons import is_money
 from tenure.engine.rows import RunRow, bound_of, is_held, is_late
 from tenure.engine.starts import plan_now, why_not_now
 from tenure.engine.state import State
+from tenure.engine.timeline.timeline import GRACE
 from tenure.engine.turn import Turn
 from tenure.facts import Reason, Reservation, Verdict
 from tenure.units import FOREVER, Instant, Micros, parse_duration
@@ -77,7 +77,7 @@ class Promises:
         due = is_due(one, now)
         if not due and holes is not None and not self._may_gain(row, holes):
             return False
-        claim = state.horizon.retract(row.key)
+        claim = state.timeline.remove_claim(row.key)
         plan, aside = self.in_slice(row, one) if due else (None, ())
         if plan is None and not waits_a_moment(one, now):
             plan = plan_now(state, row.demand, now=now)
@@ -85,9 +85,9 @@ class Promises:
             start_run(self.turn, row, plan, aside=aside)
             return True
         changed = due and not waits_a_moment(one, now) and self._is_late(row, one, plan_anew=plan_anew)
-        if row.key in state.reservations and row.key not in state.horizon.claims:
+        if row.key in state.reservations and row.key not in state.timeline.claims:
             if not changed and claim is not None:
-                state.horizon.lay(row.key, claim.flavor, claim.plan, claim.period, cuts=claim.cuts)
+                state.timeline.add_claim(row.key, claim.flavor, claim.plan, claim.period, cuts=claim.cuts)
             else:
                 state.claim(state.reservations[row.key])
         state.promise_asked[row.key] = state.changes.count
@@ -135,19 +135,19 @@ class Promises:
         if plan is not None:
             return plan, ()
         state, now = self.state, self.now
-        others = [key for key in state.horizon.claims
+        others = [key for key in state.timeline.claims
                   if key != row.key and not is_held(state.reservations[key], state.draws)]  # fmt: skip
-        later = [key for key in others if follows(state.horizon.claims[key].plan, one.plan)]
+        later = [key for key in others if follows(state.timeline.claims[key].plan, one.plan)]
         end = FOREVER if row.demand.duration is None else now + row.demand.duration
         shares = {share.node: share.gpus for share in one.plan.shares}
-        with state.horizon.put_off(later, end) as any_claim:
+        with state.timeline.put_off(later, end) as any_claim:
             plan = self._on_nodes(row, one, shares) if any_claim else None
         if plan is not None:
             return plan, later
         if not self.tenable.fits_now(row, one):
             return None, ()
-        everybody = [key for key in state.horizon.claims if key != row.key]
-        with state.horizon.set_aside(everybody):
+        everybody = [key for key in state.timeline.claims if key != row.key]
+        with state.timeline.set_aside(everybody):
             plan = self._on_nodes(row, one, shares, as_paid=True)
         same = plan is not None and slice_of(plan, at=now, duration=None).segments == one.plan.segments
         return (plan, everybody) if same else (None, ())
@@ -162,7 +162,7 @@ class Promises:
         if as_paid:
             payers = frozenset((part.budget, part.envelope, part.funding) for part in one.plan.segments)
             world = msgspec.structs.replace(world, payers=payers)
-        with self.state.horizon.as_promised():
+        with self.state.timeline.as_promised():
             plan = find_plan(world, row.demand, now=now)
         return plan if plan is not None and plan.shape.active >= one.plan.width else None
 
@@ -188,11 +188,11 @@ class Promises:
 
     def fundable(self, row: RunRow, one: Reservation) -> bool:
         """True if the money of a start that is due suffices now, once those have gone who are overdue."""
-        horizon = self.state.horizon
+        timeline = self.state.timeline
         with (
-            horizon.set_aside((row.key,)),
+            timeline.set_aside((row.key,)),
             alone(self.state, row, one),
-            horizon.without(self.state.overdue_before(row, now=self.now)),
+            timeline.without(self.state.overdue_before(row, now=self.now)),
         ):
             return Search(self.state, row.demand, now=self.now).fundable(self.now) == self.now
 
@@ -219,7 +219,7 @@ class Promises:
             return False
         broken = list(self.tenable.broken(standing, {row.key for row, _ in broken}))
         for row, _ in broken:
-            state.horizon.retract(row.key)
+            state.timeline.remove_claim(row.key)
         for row, one in broken:
             if not self._cut_for_itself(row, one):
                 self.plan_anew(row, one)
@@ -232,7 +232,7 @@ class Promises:
         on_cuts = one.confidence == "conservative" or self.tenable.stood_on_cuts(one)
         if not on_cuts or one.state != "Pending" or start <= self.now or not may_cut(row):
             return False
-        with state.horizon.as_promised():
+        with state.timeline.as_promised():
             way = activation.cheapest(state, row, one, now=self.now, start=start, paid=one.plan)
         if way is None:
             return False
@@ -244,7 +244,7 @@ class Promises:
     def plan_anew(self, row: RunRow, one: Reservation) -> None:
         """Plan a broken promise around all that stand, as early as possible; it keeps its number."""
         turn, state = self.turn, self.state
-        state.horizon.retract(row.key)
+        state.timeline.remove_claim(row.key)
         verdict = why_not_now(state, row.demand, now=self.now)
         if isinstance(verdict, Plan):  # there may be room by now: it is tried when starts are
             plan = plan_now(state, row.demand, now=self.now)
@@ -318,7 +318,7 @@ class Promises:
             return True
         pod, before = row.demand.shape(row.demand.widths[-1]).pod, self._limit_of_move(one)
         for number, node in enumerate(changes.nodes_gained(self.flavor, since)):
-            found = self.state.horizon.line(node).first(pod, since=self.now, length=row.demand.duration)
+            found = self.state.timeline.line(node).first(pod, since=self.now, length=row.demand.duration)
             if number >= 64 or (found is not None and found <= before) or _is_on(one, node):
                 return True
         return False
@@ -332,11 +332,11 @@ class Promises:
         if limit <= self.now:
             return False
         state = self.state
-        claim = state.horizon.retract(row.key)
+        claim = state.timeline.remove_claim(row.key)
         found = self._earliest(row, limit=limit, one=one)[1]
         if found is None:
             if claim is not None:
-                state.horizon.lay(row.key, claim.flavor, claim.plan, claim.period, cuts=claim.cuts)
+                state.timeline.add_claim(row.key, claim.flavor, claim.plan, claim.period, cuts=claim.cuts)
             return False
         self._plan(row, found, Reason(code=one.reason))
         return True
@@ -383,7 +383,7 @@ class Promises:
 
     def _plan(self, row: RunRow, found: Start, reason: Reason) -> None:
         slice_ = slice_of(found.plan, at=found.at, duration=row.demand.duration)
-        on_cuts = any(self.state.horizon.line(share.node).cutting for share in slice_.shares)
+        on_cuts = any(self.state.timeline.line(share.node).cutting for share in slice_.shares)
         promise.plan(self.turn, row, slice_, "window-aligned" if found.aligned else "projected", reason,
                      on_cuts=on_cuts)  # fmt: skip
 
@@ -395,7 +395,7 @@ class Promises:
         Who was backfilled and is overdue goes first when a start comes; who is promised one only now gives it the
         notice that everybody gets. A run that was cut itself has nobody sent away.
         """
-        now, horizon, demand = self.now, self.state.horizon, demand or row.demand
+        now, timeline, demand = self.now, self.state.timeline, demand or row.demand
         paid, found = self._since(row, demand, now, limit=limit, one=one)
         overdue = self.state.overdue_before(row, now=now)
         if not overdue:
@@ -403,7 +403,7 @@ class Promises:
         start = now + parse_duration(self.state.policy.activation_lead)
         if one is not None and one.plan.start is not None and one.plan.start > now:
             start = min(start, one.plan.start)
-        with horizon.without(overdue):
+        with timeline.without(overdue):
             other_paid, other = self._since(row, demand, start, limit=limit, one=one)
         if other is not None and (found is None or other.at < found.at):
             return other_paid, other

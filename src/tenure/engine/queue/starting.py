@@ -23,7 +23,7 @@ from tenure.units import Instant
 def start_run(turn: Turn, row: RunRow, plan: Plan, *, aside: Collection[str] = ()) -> None:
     """Start a run by a plan. ``aside``: runs whose promises follow on its slice, and do not count against it."""
     state, now = turn.state, turn.now
-    state.horizon.retract(row.key)
+    state.timeline.remove_claim(row.key)
     who = Who(row.namespace, row.name, row.run.metadata.uid, row.run.spec.owner, row.life.attempt + 1)
     until = None if row.demand.duration is None else now + row.demand.duration
     past, first = _starts_past(state, row), _first_in_the_way(state, row, plan, now=now) if until is None else None
@@ -38,10 +38,10 @@ def start_run(turn: Turn, row: RunRow, plan: Plan, *, aside: Collection[str] = (
 
 def _free_of(turn: Turn, plan: Plan, aside: Collection[str], *, end: Instant | None) -> Callable[[str], int]:
     """How much of a node opportunistic work may take before it sits on spares: what nobody was promised until then."""
-    horizon, now, topology = turn.state.look_ahead(turn.now), turn.now, turn.state.topology
+    timeline, now, topology = turn.state.look_ahead(turn.now), turn.now, turn.state.topology
     nodes = {node for part in plan.parts for group in part.groups for node, _ in (*group.active, *group.spares)}
-    with horizon.set_aside(aside):
-        future = Future(topology, horizon, now=now, at=now, length=None if end is None else end - now)
+    with timeline.set_aside(aside):
+        future = Future(topology, timeline, now=now, at=now, length=None if end is None else end - now)
         return {node: future.size(topology.rows[node]) for node in nodes}.__getitem__
 
 
@@ -59,15 +59,15 @@ def _first_in_the_way(state: State, row: RunRow, plan: Plan, *, now: Instant) ->
         for group in part.groups:
             for node, gpus in (*group.active, *group.spares):
                 taken[node] = taken.get(node, 0) + gpus
-    horizon, rows, found = state.horizon, state.topology.rows, list[Instant]()
+    timeline, rows, found = state.timeline, state.topology.rows, list[Instant]()
     kind: PoolKind = "fill" if row.demand.fill else "free"
-    for key, claim in horizon.claims.items():
+    for key, claim in timeline.claims.items():
         begin, end = claim.plan.start, claim.plan.until
         if key == row.key or claim.flavor != row.demand.flavor or begin is None or begin <= now:
             continue  # what is held by now the plan stays off
         for share in claim.plan.shares:
             gpus = taken.get(share.node, 0)
-            if gpus and rows[share.node].size(kind) + horizon.low(share.node, begin, end) < gpus:
+            if gpus and rows[share.node].size(kind) + timeline.low(share.node, begin, end) < gpus:
                 found.append(begin)
         if _is_short(state, plan, begin, end, {(one.budget, one.envelope) for one in claim.plan.segments}):
             found.append(begin)
@@ -78,7 +78,7 @@ def _is_short(
     state: State, plan: Plan, begin: Instant, end: Instant | None, funds: set[tuple[str, str]]
 ) -> bool:  # fmt: skip
     """True if an envelope, its cap or what it lends cannot pay for a plan beside all that is promised of it then."""
-    money = state.horizon.money
+    money = state.timeline.money
     for part in plan.segments:
         fund = state.books.funds[part.budget, part.envelope]
         mates = {fund.key, *(mate.key for cap in fund.caps for mate in cap.funds)}

@@ -14,9 +14,9 @@ from tenure.engine import shortage
 from tenure.engine.books import Fund, FundKey
 from tenure.engine.cover import Purse, walk
 from tenure.engine.future import Ahead
-from tenure.engine.horizon import GRACE
 from tenure.engine.rows import RunRow, bound_of, is_drawn_for, late_since, names
 from tenure.engine.state import State
+from tenure.engine.timeline.timeline import GRACE
 from tenure.engine.topology import matches
 from tenure.facts import Reservation, Slice
 from tenure.units import FOREVER, Instant, parse_duration
@@ -31,9 +31,9 @@ class Tenable:
     def overspent(self, standing: list[tuple[RunRow, Reservation]]) -> set[FundKey]:
         """Envelopes whose hours, or those of a cap or of what they lend, do not suffice any more for what is promised
         of them: work that declares no end has spent them since."""
-        books, ahead = self.state.books, Ahead(self.state.horizon, now=self.now, at=self.now, length=None)
+        books, ahead = self.state.books, Ahead(self.state.timeline, now=self.now, at=self.now, length=None)
         keys = {(part.budget, part.envelope) for _, one in standing for part in one.plan.segments}
-        with self.state.horizon.as_promised():
+        with self.state.timeline.as_promised():
             return {key for key in keys if key in books.funds and _is_overspent(books.funds[key], ahead)}
 
     def broken(
@@ -41,20 +41,20 @@ class Tenable:
     ) -> Iterator[tuple[RunRow, Reservation]]:  # fmt: skip
         """Those of the doubtful that do not fit any more beside leases, the promises before them that stand, and those
         that are due: who is late holds its slice for as much longer."""
-        horizon = self.state.horizon
+        timeline = self.state.timeline
         last = max(index for index, (row, _) in enumerate(standing) if row.key in doubtful)
         due = [(row, one) for row, one in standing if is_due(one, self.now)]
         to_come = [(row, one) for row, one in standing[: last + 1] if not is_due(one, self.now)]
         later = [row.key for row, one in standing[last + 1 :] if not is_due(one, self.now)]
         broken: list[tuple[RunRow, Reservation]] = []
-        with horizon.set_aside(later):
-            claims = {row.key: horizon.retract(row.key) for row, _ in (*due, *to_come)}
+        with timeline.set_aside(later):
+            claims = {row.key: timeline.remove_claim(row.key) for row, _ in (*due, *to_come)}
             for row, one in (*due, *to_come):
                 if row.key in doubtful and not self.still_fits(row, one):
                     broken.append((row, one))
                 elif (claim := claims[row.key]) is not None:
                     plan = self._as_it_counts(row, one, claim.plan)
-                    horizon.lay(row.key, claim.flavor, plan, claim.period, cuts=claim.cuts)
+                    timeline.add_claim(row.key, claim.flavor, plan, claim.period, cuts=claim.cuts)
         for row, one in (*due, *to_come):  # those that are broken as well, until they are planned anew
             if claims[row.key] is not None:
                 self.state.claim(one)
@@ -73,15 +73,15 @@ class Tenable:
 
     def still_fits(self, row: RunRow, one: Reservation) -> bool:
         """The same; who was backfilled and overstays goes first, but for a run that was itself cut."""
-        horizon, overdue = self.state.horizon, self.state.overdue_before(row, now=self.now)
-        with horizon.without(overdue), horizon.as_promised():
+        timeline, overdue = self.state.timeline, self.state.overdue_before(row, now=self.now)
+        with timeline.without(overdue), timeline.as_promised():
             return self.fits(row, one)
 
     def fits_now(self, row: RunRow, one: Reservation) -> bool:
         """True if what a start that is due was promised is there beside all who begin as well by now, or have not left
         yet."""
-        horizon, overdue = self.state.horizon, self.state.overdue_before(row, now=self.now)
-        with horizon.without(overdue), horizon.as_promised():
+        timeline, overdue = self.state.timeline, self.state.overdue_before(row, now=self.now)
+        with timeline.without(overdue), timeline.as_promised():
             return self._has_all(row, one, at=self.now + GRACE, until=self.now + GRACE + 1)
 
     def fits(self, row: RunRow, one: Reservation) -> bool:
@@ -94,7 +94,7 @@ class Tenable:
         return self._has_all(row, one, at=by + GRACE, until=until)
 
     def _has_all(self, row: RunRow, one: Reservation, *, at: Instant, until: Instant | None) -> bool:
-        state, horizon = self.state, self.state.horizon
+        state, timeline = self.state, self.state.timeline
         rows, named = state.topology.rows, self._named(one, at)
         for share in one.plan.shares:
             node = rows.get(share.node)
@@ -103,7 +103,7 @@ class Tenable:
             gone = [lease.key for lease in state.leases_on(share.node)
                     if lease.key not in state.ending
                     and (lease.run_key in named or shortage.is_unpaid(state, lease, now=self.now))]  # fmt: skip
-            if horizon.room(share.node, at, until, gone) < share.gpus:
+            if timeline.room(share.node, at, until, gone) < share.gpus:
                 return False
         return self._is_paid(row, one, at, until)
 
@@ -135,7 +135,7 @@ class Tenable:
         rest = None if until is None else until - at
         walked = walk(state.books, state.family, row.demand, now=start, today=self.now)
         able = {(*each.fund.key, each.funding): each for each in walked if each.bar is None}
-        ahead = Ahead(state.horizon, now=self.now, at=max(at, self.now), length=rest)
+        ahead = Ahead(state.timeline, now=self.now, at=max(at, self.now), length=rest)
         lookahead = parse_duration(state.policy.lookahead)
         purse = Purse(row.demand, now=start, lookahead=lookahead, borrowed=0, ahead=ahead)
         for part in one.plan.segments:
@@ -156,7 +156,7 @@ class Tenable:
             if node is None or not node.open or node.site is None or not self._is_place(row, one, share.node):
                 return False
             until = FOREVER if row.demand.duration is None else start + row.demand.duration
-            there = [gpus for begin, end, gpus in state.horizon.claims_on(share.node).values()
+            there = [gpus for begin, end, gpus in state.timeline.claims_on(share.node).values()
                      if begin < until and (end is None or end > start + GRACE)]  # fmt: skip
             if sum(there) + share.gpus > node.gpus:
                 return False

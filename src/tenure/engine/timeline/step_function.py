@@ -3,7 +3,7 @@
 Kept as a sum of steps in blocks; each block knows the lowest and the highest level within it, so a search passes over
 the blocks that cannot hold the answer. Adding a step costs one block.
 
->>> free = Profile()
+>>> free = StepFunction()
 >>> for at, step in ((0, 2), (10, 6), (20, -8), (30, 8)): free.add(at, step)
 >>> free.first(4, start=0, length=10), free.first(4, start=0, length=11), free.first(9, start=0, length=1)
 (10, 30, None)
@@ -43,7 +43,7 @@ class _Block:
         return self
 
 
-class Profile:
+class StepFunction:
     """The sum of all steps up to an instant, that instant included."""
 
     __slots__ = ("_after", "_blocks", "_firsts", "_sums")
@@ -94,8 +94,8 @@ class Profile:
     def __len__(self) -> int:
         return sum(len(block.times) for block in self._blocks)
 
-    def copy(self) -> Profile:
-        other = Profile()
+    def copy(self) -> StepFunction:
+        other = StepFunction()
         other._blocks = [block.copy() for block in self._blocks]
         other._firsts = self._firsts[:]
         return other

@@ -7,7 +7,7 @@ For each node, with ``free`` the free GPUs of now:
 A lease ends when its run said so, when it was asked to leave, or when the money that pays for it runs out, whichever
 comes first. One that overstays its declared end is not counted on any more. A backfilled one is *overdue* then: it is
 the first to go when somebody needs its place, so who plans a start to come may look at the world ``without`` it. The
-same is kept for every envelope. Views of a location (``rooms``) tell a search where it need not look; they are brought
+same is kept for every envelope. Views of a location tell a search where it need not look; they are brought
 up to date when they are read.
 
 Claims are laid in the order in which they were promised: whoever plans a run has taken back those that were promised
@@ -25,13 +25,13 @@ from msgspec.structs import replace
 
 from tenure.engine.books import FundKey
 from tenure.engine.demand import Selector
-from tenure.engine.lines import Domain, Line, Shown
 from tenure.engine.meters import Commitments
-from tenure.engine.prospects import Claim, Held, Money, Place
 from tenure.engine.queue.changes import Changes
-from tenure.engine.rooms import INSTANT, View
+from tenure.engine.timeline.capacity_index import INSTANT, WindowCapacity
+from tenure.engine.timeline.entries import Claim, EnvelopeTimeline, Held, LocationTimeline
+from tenure.engine.timeline.node_timeline import Domain, NodeTimeline, Shown
+from tenure.engine.timeline.step_trace import ALWAYS, Read, Span, StepTrace, both, differ, part, rises
 from tenure.engine.topology import Location, Row, Topology, matches
-from tenure.engine.traces import ALWAYS, Read, Span, Trace, both, differ, part, rises
 from tenure.facts import Lease, Slice
 from tenure.units import SECOND, Instant, Micros
 
@@ -47,14 +47,14 @@ VIEWS_MAX = 32
 NEVER_FREE: Read = ([0], [0])
 
 
-class Horizon:
+class Timeline:
     """Leases that will end, and claims on what they leave."""
 
     def __init__(self, topology: Topology, changes: Changes) -> None:
         self.topology = topology
         self.changes = changes
-        self.lines: dict[str, Line] = {}
-        self.money: dict[FundKey, Money] = {}
+        self.lines: dict[str, NodeTimeline] = {}
+        self.money: dict[FundKey, EnvelopeTimeline] = {}
         self.claims: dict[str, Claim] = {}
         self.claimed: dict[str, int] = {}
         """Claims by flavor: where there are none, the present is all there is to look at."""
@@ -71,7 +71,7 @@ class Horizon:
         self._fund_ends: dict[FundKey, tuple[Instant | None, Instant | None]] = {}
         """When an envelope's money will have run out, and when that which it lends."""
         self._due: list[tuple[Instant, str]] = []
-        self._places: dict[tuple[str, Location], Place] = {}
+        self._places: dict[tuple[str, Location], LocationTimeline] = {}
         self._stale: dict[str, Span] = {}
 
     # -- leases --
@@ -270,7 +270,7 @@ class Horizon:
         if lease.role != "Borrowed":
             gpus = len(lease.gpus)
             span = self.line(lease.node).release(lease.key, end, gpus)
-            self._touch(lease.node, span, lasting=gpus if held.end is None else -gpus if end is None else 0)
+            self._touch(lease.node, span, sliding_min=gpus if held.end is None else -gpus if end is None else 0)
         held.end = end
         return True
 
@@ -289,12 +289,12 @@ class Horizon:
 
     # -- claims --
 
-    def lay(self, run: str, flavor: str, plan: Slice, period: Micros, *, cuts: bool = False) -> None:
+    def add_claim(self, run: str, flavor: str, plan: Slice, period: Micros, *, cuts: bool = False) -> None:
         """Claim a slice for a waiting run, instead of what it had claimed before.
 
         ``cuts``: whoever is in the way will have to go.
         """
-        self.retract(run)
+        self.remove_claim(run)
         if plan.start is None:
             return
         self.claims[run] = Claim(flavor, plan, period, cuts)
@@ -305,7 +305,7 @@ class Horizon:
             self._touch(share.node, span)
         self._promise(plan, period, -1)
 
-    def retract(self, run: str) -> Claim | None:
+    def remove_claim(self, run: str) -> Claim | None:
         claim = self.claims.pop(run, None)
         if claim is None:
             return None
@@ -322,25 +322,25 @@ class Horizon:
     @contextmanager
     def set_aside(self, runs: Iterable[str]) -> Iterator[bool]:
         """The same future, without what these runs were promised; whether that is anything."""
-        claims = {run: claim for run in runs if (claim := self.retract(run)) is not None}
+        claims = {run: claim for run in runs if (claim := self.remove_claim(run)) is not None}
         try:
             yield bool(claims)
         finally:
             for run, claim in claims.items():
-                self.lay(run, claim.flavor, claim.plan, claim.period, cuts=claim.cuts)
+                self.add_claim(run, claim.flavor, claim.plan, claim.period, cuts=claim.cuts)
 
     @contextmanager
     def put_off(self, runs: Iterable[str], until: Instant) -> Iterator[bool]:
         """The same future, with what these runs were promised from an instant on at the earliest, for as long; whether
         that is anything."""
-        claims = {run: claim for run in runs if (claim := self.retract(run)) is not None}
+        claims = {run: claim for run in runs if (claim := self.remove_claim(run)) is not None}
         for run, claim in claims.items():
-            self.lay(run, claim.flavor, _later(claim.plan, until), claim.period, cuts=claim.cuts)
+            self.add_claim(run, claim.flavor, _later(claim.plan, until), claim.period, cuts=claim.cuts)
         try:
             yield bool(claims)
         finally:
             for run, claim in claims.items():
-                self.lay(run, claim.flavor, claim.plan, claim.period, cuts=claim.cuts)
+                self.add_claim(run, claim.flavor, claim.plan, claim.period, cuts=claim.cuts)
 
     def _promise(self, plan: Slice, period: Micros, sign: int) -> None:
         assert plan.start is not None
@@ -370,16 +370,16 @@ class Horizon:
         self.line(node).fresh = False
         self._touch(node, ALWAYS)
 
-    def _touch(self, node: str, span: Span | None = None, *, lasting: int = 0) -> None:
+    def _touch(self, node: str, span: Span | None = None, *, sliding_min: int = 0) -> None:
         """A node may have other free GPUs now, and in a span others relative to those: from its begin on by so many for
-        ever after (``lasting``). What is taken now and given back then changes nothing from then on."""
+        ever after (``sliding_min``). What is taken now and given back then changes nothing from then on."""
         line, free = self.line(node), self._free(node)
         line.held = self._held_on(node)
         gain = free - line.base
         if gain:
             line.base = free
             line.fresh = line.fresh and not line.cutting
-            span = (0, span[0]) if span is not None and line.fresh and gain == -lasting else ALWAYS
+            span = (0, span[0]) if span is not None and line.fresh and gain == -sliding_min else ALWAYS
         if span is not None:
             self._stale[node] = both(self._stale.get(node), span)
 
@@ -398,17 +398,17 @@ class Horizon:
         line = self.line(node)
         return base + (line.less(without, base) if gone else line).low(start, end)
 
-    def line(self, node: str) -> Line:
+    def line(self, node: str) -> NodeTimeline:
         """The future of a node, with all that is claimed of it."""
         line = self.lines.get(node)
         if line is None:
-            line = self.lines[node] = Line()
+            line = self.lines[node] = NodeTimeline()
         return line
 
-    def _money(self, budget: str, envelope: str) -> Money:
+    def _money(self, budget: str, envelope: str) -> EnvelopeTimeline:
         money = self.money.get((budget, envelope))
         if money is None:
-            money = self.money[budget, envelope] = Money()
+            money = self.money[budget, envelope] = EnvelopeTimeline()
         return money
 
     # -- questions --
@@ -443,18 +443,18 @@ class Horizon:
         """How many an open lease holds."""
         return len(self._held[lease].lease.gpus)
 
-    def places(self, flavor: str) -> list[Place]:
+    def places(self, flavor: str) -> list[LocationTimeline]:
         """All locations that have, or had, nodes of a flavor."""
         self._refresh()
         return [place for (name, _), place in self._places.items() if name == flavor]
 
-    def place(self, flavor: str, location: Location) -> Place:
+    def place(self, flavor: str, location: Location) -> LocationTimeline:
         """A location as it is now and will be."""
         self._refresh()
         found = self._places.get((flavor, location))
-        return Place(location) if found is None else found
+        return LocationTimeline(location) if found is None else found
 
-    def view(self, place: Place, window: Micros, pod: int, selector: Selector = ()) -> View:
+    def view(self, place: LocationTimeline, window: Micros, pod: int, selector: Selector = ()) -> WindowCapacity:
         """The room of a location for one window, in pods of one width, on the nodes with these labels."""
         self._refresh()
         key = (window, pod, selector)
@@ -471,11 +471,11 @@ class Horizon:
         place.views[key] = found
         return place.bring_up(found)
 
-    def exactly(self, place: Place, length: Micros, pod: int, selector: Selector) -> View:
+    def exactly(self, place: LocationTimeline, length: Micros, pod: int, selector: Selector) -> WindowCapacity:
         """A view for one length, of none of the nodes yet."""
-        return View(length, pod, partial(self._look, place, selector))
+        return WindowCapacity(length, pod, partial(self._look, place, selector))
 
-    def _look(self, place: Place, selector: Selector, name: str) -> tuple[str, Read] | None:
+    def _look(self, place: LocationTimeline, selector: Selector, name: str) -> tuple[str, Read] | None:
         """Where a node of a place is, and its free GPUs from each instant on; None if it is not one of these."""
         line = self.lines.get(name)
         shown = None if line is None else line.shown
@@ -505,7 +505,7 @@ class Horizon:
             return
         is_other = shown is None or shown.labels != row.labels
         if shown is None or is_other:
-            shown = line.shown = Shown(where, row.labels, Trace() if shown is None else shown.free)
+            shown = line.shown = Shown(where, row.labels, StepTrace() if shown is None else shown.free)
             span = ALWAYS
         before, old, new = shown.free.put(*span, *(line.free(span) if row.open else part(NEVER_FREE, span)))
         if is_other or old != new:
@@ -517,11 +517,11 @@ class Horizon:
         if not rows[where[2]]:
             del rows[where[2]]
 
-    def _place(self, where: Domain) -> Place:
+    def _place(self, where: Domain) -> LocationTimeline:
         key = where[:2]
         place = self._places.get(key)
         if place is None:
-            place = self._places[key] = Place(where[1])
+            place = self._places[key] = LocationTimeline(where[1])
         return place
 
     def _show(self, name: str, where: Domain, gains: Iterable[tuple[Instant, int]], span: Span) -> None:

@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from tenure.engine.levels import Profile
-from tenure.engine.rooms import INSTANT, WINDOWS, Sums, View, lasting, window_of
-from tenure.engine.traces import Read
+from tenure.engine.timeline.capacity_index import INSTANT, WINDOWS, DomainTree, WindowCapacity, sliding_min, window_of
+from tenure.engine.timeline.step_function import StepFunction
+from tenure.engine.timeline.step_trace import Read
 from tenure.units import DAY, FOREVER, HOUR, MINUTE, Instant, Micros
 
 LENGTHS = (INSTANT, 3, 10, 25, 80, FOREVER)
@@ -31,10 +31,10 @@ def least(read: Read, at: Instant, window: Micros) -> int:
 
 @pytest.mark.parametrize("window", LENGTHS)
 def test_what_lasts_is_the_least_of_every_window(window: Micros) -> None:
-    luck = Random(f"lasting {window}")
+    luck = Random(f"sliding_min {window}")
     for _ in range(300):
         read = some_levels(luck)
-        found = lasting(read, window)
+        found = sliding_min(read, window)
         assert found[0] == sorted(set(found[0])), "each instant once"
         assert [level(found, at) for at in range(110)] == [least(read, at, window) for at in range(110)]
 
@@ -70,7 +70,7 @@ def test_a_view_that_is_kept_up_to_date_shows_what_every_node_has(seed: int) -> 
     luck = Random(f"view {seed}")
     world = World(luck, luck.randint(1, 60))
     window, pod, unit = luck.choice(LENGTHS), luck.choice((1, 2, 4)), luck.choice((4, 8))
-    views = [View(window, width, world.nodes.__getitem__) for width in (pod, 1)]
+    views = [WindowCapacity(window, width, world.nodes.__getitem__) for width in (pod, 1)]
     for _ in range(8):
         changed = luck.sample(sorted(world.nodes), min(len(world.nodes), luck.choice((1, 3, 60))))
         for name in changed:
@@ -89,7 +89,7 @@ def test_a_view_that_is_kept_up_to_date_shows_what_every_node_has(seed: int) -> 
 
 def test_groups_are_counted_in_a_domain_that_came_later_with_nothing_free() -> None:
     nodes: dict[str, tuple[str, Read] | None] = {"n0": ("d0", ([0], [8])), "n1": None}
-    views = [View(HOUR, width, nodes.__getitem__) for width in (4, 1)]
+    views = [WindowCapacity(HOUR, width, nodes.__getitem__) for width in (4, 1)]
     for name, there in (("n0", 8), ("n1", 0), ("n1", 4)):
         nodes[name] = (f"d{name[1:]}", ([0], [there]))
         for view in views:
@@ -99,7 +99,7 @@ def test_groups_are_counted_in_a_domain_that_came_later_with_nothing_free() -> N
     check(counts.sums, {"d0": 2, "d1": 1}, 10, need=1)
 
 
-def check(sums: Sums, expected: dict[str, int], at: Instant, *, need: int) -> None:
+def check(sums: DomainTree, expected: dict[str, int], at: Instant, *, need: int) -> None:
     assert sums.total.level(at) == sum(expected.values())
     assert sorted(sums.holding(need, at)) == sorted((has, fabric) for fabric, has in expected.items() if has >= need)
 
@@ -112,7 +112,7 @@ def test_a_view_is_derived_from_that_of_instants_by_the_nodes_that_fall(seed: in
         if one is not None and luck.random() < 0.6:  # most only rise
             world.nodes[name] = (one[0], (one[1][0], sorted(one[1][1])))
     falling = [name for name, one in world.nodes.items() if one is not None and one[1][1] != sorted(one[1][1])]
-    instants, window = View(INSTANT, 2, world.nodes.__getitem__), luck.choice(LENGTHS[1:])
+    instants, window = WindowCapacity(INSTANT, 2, world.nodes.__getitem__), luck.choice(LENGTHS[1:])
     instants.look_at(world.nodes)
     derived = instants.refresh().derive(window, falling).refresh()
     assert falling, "some do fall"
@@ -122,9 +122,9 @@ def test_a_view_is_derived_from_that_of_instants_by_the_nodes_that_fall(seed: in
 
 
 def test_the_tree_grows_a_tier_when_a_block_is_full() -> None:
-    sums = Sums()
+    sums = DomainTree()
     for index in range(400):
         sums.add(f"d{index:03d}", [(10, index % 3), (20, -(index % 3))])
     assert sorted(sums.holding(2, 15)) == [(2, f"d{index:03d}") for index in range(400) if index % 3 == 2]
     assert not list(sums.holding(1, 25))
-    assert isinstance(sums.domains["d007"], Profile)
+    assert isinstance(sums.domains["d007"], StepFunction)

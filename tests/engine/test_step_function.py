@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from tenure.engine import levels
-from tenure.engine.levels import Profile
+from tenure.engine.timeline import step_function
+from tenure.engine.timeline.step_function import StepFunction
 from tenure.units import Instant, Micros
 
 
@@ -47,13 +47,13 @@ class Plain:
 def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Small blocks, so that few steps make many of them."""
     size: int = request.param
-    monkeypatch.setattr(levels, "_BLOCK", size)
+    monkeypatch.setattr(step_function, "_BLOCK", size)
     return size
 
 
-def history(luck: Random) -> tuple[Profile, Plain]:
+def history(luck: Random) -> tuple[StepFunction, Plain]:
     """Steps up and down, some of them taken back again."""
-    profile, plain = Profile(), Plain()
+    profile, plain = StepFunction(), Plain()
     made: list[tuple[Instant, int]] = []
     span = luck.choice((6, 40))
     for _ in range(luck.randint(0, 40)):
@@ -88,7 +88,7 @@ def test_every_question_is_answered_as_by_a_plain_list(block: int) -> None:
 
 
 def test_steps_and_their_opposites_leave_nothing_behind(block: int) -> None:
-    luck, profile = Random(7), Profile()
+    luck, profile = Random(7), StepFunction()
     steps = [(luck.randint(0, 30), luck.choice((-2, -1, 1, 2))) for _ in range(200)]
     for at, step in steps:
         profile.add(at, step)
@@ -104,7 +104,7 @@ def test_steps_and_their_opposites_leave_nothing_behind(block: int) -> None:
 def test_the_same_steps_in_any_order_answer_the_same(block: int) -> None:
     luck = Random(3)
     steps = [(luck.randint(0, 50), luck.choice((-2, -1, 1, 2))) for _ in range(120)]
-    one, other = Profile(), Profile()
+    one, other = StepFunction(), StepFunction()
     for at, step in steps:
         one.add(at, step)
     luck.shuffle(steps)
@@ -118,7 +118,7 @@ def test_the_same_steps_in_any_order_answer_the_same(block: int) -> None:
 
 def test_a_search_reads_the_blocks_that_may_hold_the_answer_and_no_others() -> None:
     """A rise far away is found without walking through all the steps before it."""
-    profile = Profile()
+    profile = StepFunction()
     for at in range(0, 20_000, 2):
         profile.add(at, 1)
         profile.add(at + 1, -1)
@@ -134,14 +134,14 @@ def test_a_search_reads_the_blocks_that_may_hold_the_answer_and_no_others() -> N
     for one in profile._blocks:
         one.steps = Watched(one.steps)
     assert profile.first(5, start=0, length=10) == 30_000
-    assert sum(walked) <= 4 * levels._BLOCK
+    assert sum(walked) <= 4 * step_function._BLOCK
 
 
 def test_many_steps_laid_at_once_and_copied_are_those_that_were_added_one_by_one(block: int) -> None:
     for seed in range(60):
         luck = Random(f"laid {block} {seed}")
         added, plain = history(luck)
-        laid = Profile()
+        laid = StepFunction()
         laid.lay(list(plain.steps))
         copied = added.copy()
         added.add(7, 5)

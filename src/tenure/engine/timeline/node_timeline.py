@@ -12,8 +12,8 @@ from collections.abc import Collection
 from itertools import accumulate
 from typing import NamedTuple
 
+from tenure.engine.timeline.step_trace import ALWAYS, Read, Span, StepTrace
 from tenure.engine.topology import Location
-from tenure.engine.traces import ALWAYS, Read, Span, Trace
 from tenure.units import FOREVER, Instant, Micros
 
 Domain = tuple[str, Location, str]
@@ -25,10 +25,10 @@ class Shown(NamedTuple):
 
     where: Domain
     labels: dict[str, str]
-    free: Trace
+    free: StepTrace
 
 
-class Line:
+class NodeTimeline:
     """The future of one node: levels relative to what is free now, from each instant on."""
 
     __slots__ = (
@@ -152,9 +152,9 @@ class Line:
         first, last = bisect_right(times, span[0]) - 1, bisect_left(times, span[1])
         return [span[0], *times[first + 1 : last]], [max(0, base + level) for level in self.levels[first:last]]
 
-    def less(self, without: Collection[str], base: int) -> Line:
+    def less(self, without: Collection[str], base: int) -> NodeTimeline:
         """The same with so much free now, because these have ended."""
-        line = Line()
+        line = NodeTimeline()
         line.held = max(0, self.held - max(0, base - self.base))
         line.releases = {key: release for key, release in self.releases.items() if key not in without}
         line.claims, line.cutting, line.base, line.fresh = self.claims, self.cutting, base, False

@@ -4,11 +4,11 @@ what is claimed for a promise."""
 from __future__ import annotations
 
 from tenure.engine.demand import Selector
-from tenure.engine.levels import Profile
 from tenure.engine.meters import Commitments
-from tenure.engine.rooms import View
+from tenure.engine.timeline.capacity_index import WindowCapacity
+from tenure.engine.timeline.step_function import StepFunction
+from tenure.engine.timeline.step_trace import Span, both
 from tenure.engine.topology import Location, Row
-from tenure.engine.traces import Span, both
 from tenure.facts import Lease, Slice
 from tenure.units import Instant, Micros
 
@@ -16,14 +16,14 @@ CHANGES_MAX = 8
 """Changes of a node that are told apart; those before are told as one."""
 
 
-class Money:
+class EnvelopeTimeline:
     """The future of one envelope: GPUs that it pays, as a negative level, and hours that are promised."""
 
     __slots__ = ("hours", "lent", "lent_hours", "lent_spared", "lent_starts", "spared", "starts", "total")
 
     def __init__(self) -> None:
-        self.total = Profile()
-        self.lent = Profile()
+        self.total = StepFunction()
+        self.lent = StepFunction()
         self.hours = 0
         self.lent_hours = 0
         self.starts = Commitments()
@@ -34,16 +34,16 @@ class Money:
         self.lent_spared = 0
 
 
-class Place:
+class LocationTimeline:
     """The future of one location: its nodes by domain, when any of them gains something, and views of their room."""
 
     def __init__(self, location: Location) -> None:
         self.location = location
         self.rows: dict[str, dict[str, Row]] = {}
         """By fabric domain: its nodes."""
-        self.rises = Profile()
+        self.rises = StepFunction()
         """What nodes have gained by an instant, each for itself: what others lose does not count against it."""
-        self.views: dict[tuple[Micros, int, Selector], View] = {}
+        self.views: dict[tuple[Micros, int, Selector], WindowCapacity] = {}
         self.changes: dict[str, list[tuple[int, Span]]] = {}
         """Nodes that ever changed, the latest last, with the numbers of their last changes, and what they changed."""
         self.version = 0
@@ -56,7 +56,7 @@ class Place:
         changes.append((self.version, span))
         self.changes[name] = changes
 
-    def bring_up(self, view: View) -> View:
+    def bring_up(self, view: WindowCapacity) -> WindowCapacity:
         """Let a view show what changed since it was read last."""
         for name, changes in reversed(self.changes.items()):
             if changes[-1][0] <= view.version:

@@ -1,8 +1,9 @@
 """A level by time, as it was shown, of which a span can be shown anew: what changes costs what changed.
 
-Sums of many such levels are kept elsewhere (``levels``); they are told the steps that lead from what was to what is.
+Sums of many such levels are kept elsewhere (``step_function``); they are told the steps that lead from what was to what
+is.
 
->>> trace = Trace()
+>>> trace = StepTrace()
 >>> trace.replace(0, FOREVER, [0, 10, 20], [4, 8, 2])
 ([(0, 4), (10, 4), (20, -6)], (0, 4611686018427387904))
 >>> trace.replace(12, 15, [12, 14], [8, 5])
@@ -50,7 +51,7 @@ def part(read: Read, span: Span) -> Read:
     return [begin, *times[first:last]], [levels[first - 1] if first else 0, *levels[first:last]]
 
 
-class Trace:
+class StepTrace:
     """A level by time; no two neighbours are equal."""
 
     __slots__ = ("levels", "times")
@@ -59,8 +60,8 @@ class Trace:
         self.times: list[Instant] = []
         self.levels: list[int] = []
 
-    def copy(self) -> Trace:
-        other = Trace()
+    def copy(self) -> StepTrace:
+        other = StepTrace()
         other.times, other.levels = self.times[:], self.levels[:]
         return other
 

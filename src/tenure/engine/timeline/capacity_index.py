@@ -3,7 +3,7 @@
 A node has for a whole time what it has at the worst instant of it. Sums of the levels themselves promise too much, as
 nodes have their dips at different instants. So for each of a few *windows* the dips are taken out first, node by node:
 
-    lasting(t) = the least that a node has in [t, t + window)
+    sliding_min(t) = the least that a node has in [t, t + window)
 
 A run that lasts longer than its window needs the sum for the rest of its time as well. People declare round times, so
 most windows are exact; a run that never ends has one of its own. The sums are kept as a tree, by domain, by block of
@@ -19,8 +19,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, groupby
 
-from tenure.engine.levels import Profile
-from tenure.engine.traces import ALWAYS, Read, Span, Steps, Trace, both, part
+from tenure.engine.timeline.step_function import StepFunction
+from tenure.engine.timeline.step_trace import ALWAYS, Read, Span, Steps, StepTrace, both, part
 from tenure.units import DAY, FOREVER, HOUR, MINUTE, Instant, Micros
 
 INSTANT: Micros = 1
@@ -38,10 +38,10 @@ def window_of(length: Micros | None) -> Micros:
     return FOREVER if length is None else WINDOWS[bisect_right(WINDOWS, max(length, INSTANT)) - 1]
 
 
-def lasting(read: Read, window: Micros) -> Read:
+def sliding_min(read: Read, window: Micros) -> Read:
     """The least of a level within each window, as a level of its own.
 
-    >>> lasting(([0, 10, 20, 30], [4, 8, 2, 6]), 5), lasting(([0, 10, 20, 30], [4, 8, 2, 6]), FOREVER)
+    >>> sliding_min(([0, 10, 20, 30], [4, 8, 2, 6]), 5), sliding_min(([0, 10, 20, 30], [4, 8, 2, 6]), FOREVER)
     (([0, 10, 16, 30], [4, 8, 2, 6]), ([0, 30], [2, 6]))
     """
     times, levels = read
@@ -87,19 +87,19 @@ def _for_ever(times: list[Instant], levels: list[int]) -> Read:
     return out_times[::-1], out[::-1]
 
 
-class Sums:
+class DomainTree:
     """Levels of domains, summed over blocks of them, over blocks of blocks, and so on up to all."""
 
     def __init__(self) -> None:
-        self.total = Profile()
-        self.domains: dict[str, Profile] = {}
+        self.total = StepFunction()
+        self.domains: dict[str, StepFunction] = {}
         self._names: list[str] = []
-        self._tiers: list[list[Profile]] = [[]]
+        self._tiers: list[list[StepFunction]] = [[]]
         """The domains in the order in which they came, and above each ``_BLOCK`` of a tier their sum."""
         self._number: dict[str, int] = {}
 
-    def copy(self) -> Sums:
-        other = Sums()
+    def copy(self) -> DomainTree:
+        other = DomainTree()
         other.total = self.total.copy()
         other._names, other._number = self._names[:], dict(self._number)
         other._tiers = [[line.copy() for line in tier] for tier in self._tiers]
@@ -144,7 +144,7 @@ class Sums:
             if level >= need:
                 yield level, names[number]
 
-    def _above(self, fabric: str) -> list[Profile]:
+    def _above(self, fabric: str) -> list[StepFunction]:
         """The line of a domain, and those of the blocks that it is in."""
         number = self._number.get(fabric)
         if number is None:
@@ -161,7 +161,7 @@ class Sums:
         at = number
         for tier in self._tiers:
             if at == len(tier):
-                tier.append(Profile())
+                tier.append(StepFunction())
             at //= _BLOCK
         if len(self._tiers[-1]) > _BLOCK:
             self._grow()
@@ -171,33 +171,33 @@ class Sums:
     def _grow(self) -> None:
         """One more tier, of what is there already."""
         top = self._tiers[-1]
-        tier = [Profile() for _ in range(-(-len(top) // _BLOCK))]
+        tier = [StepFunction() for _ in range(-(-len(top) // _BLOCK))]
         for number, line in enumerate(top):
             for at, step in line.steps():
                 tier[number // _BLOCK].add(at, step)
         self._tiers.append(tier)
 
 
-class View:
+class WindowCapacity:
     """What the nodes of a location have for one window, in whole pods of one width."""
 
     def __init__(self, window: Micros, pod: int, look: Callable[[str], tuple[str, Read] | None]) -> None:
         """``look``: where a node is, and its free GPUs from each instant on; None if it is not one of these."""
         self.window = window
         self.pod = pod
-        self.sums = Sums()
+        self.sums = DomainTree()
         self.version = 0
         """Up to which change of its place it was read."""
         self.firsts: dict[str, dict[str, Instant]] = {}
         """By domain: when each of its nodes will have something for the first time."""
         self._stale: dict[str, Span] = {}
         self._look = look
-        self._shown: dict[str, tuple[str, Trace]] = {}
-        self._counts: dict[tuple[int, int], Counts] = {}
+        self._shown: dict[str, tuple[str, StepTrace]] = {}
+        self._counts: dict[tuple[int, int], GroupCounts] = {}
 
-    def derive(self, window: Micros, falling: Iterable[str]) -> View:
+    def derive(self, window: Micros, falling: Iterable[str]) -> WindowCapacity:
         """The same for a window, from a view of instants: only nodes that will have less some day look otherwise."""
-        other = View(window, self.pod, self._look)
+        other = WindowCapacity(window, self.pod, self._look)
         other.sums = self.sums.copy()
         other._shown = {name: (fabric, trace.copy()) for name, (fabric, trace) in self._shown.items()}
         other.firsts = {fabric: dict(nodes) for fabric, nodes in self.firsts.items()}
@@ -210,7 +210,7 @@ class View:
         for name in names:
             self._stale[name] = both(self._stale.get(name), span)
 
-    def refresh(self) -> View:
+    def refresh(self) -> WindowCapacity:
         if self._stale:
             names, self._stale = self._stale, {}
             if self._shown:
@@ -231,14 +231,14 @@ class View:
             return
         fabric, read = found
         if shown is None:
-            shown, span = (fabric, Trace()), ALWAYS
+            shown, span = (fabric, StepTrace()), ALWAYS
         span = max(0, span[0] - self.window + 1), span[1]
         steps, changed = shown[1].replace(*span, *self._lasting(read, span))
         self._keep(name, *shown)
         if steps or self.pod > 1 or fabric not in self.sums.domains:  # counts look at single GPUs as well
             self._step(fabric, steps, span if self.pod > 1 else changed)
 
-    def _keep(self, name: str, fabric: str, trace: Trace) -> None:
+    def _keep(self, name: str, fabric: str, trace: StepTrace) -> None:
         self._shown[name] = (fabric, trace)
         if trace.times:
             self.firsts.setdefault(fabric, {})[name] = trace.times[0]
@@ -256,7 +256,7 @@ class View:
             found = self._look(name)
             if found is not None:
                 fabric, read = found
-                trace = Trace()
+                trace = StepTrace()
                 steps.setdefault(fabric, []).extend(trace.replace(*ALWAYS, *self._lasting(read, ALWAYS))[0])
                 self._keep(name, fabric, trace)
         self.sums.lay(steps)
@@ -267,35 +267,35 @@ class View:
     def _lasting(self, read: Read, span: Span) -> Read:
         """The least of a level within each window that begins in a span, in whole pods."""
         begin, end = span
-        times, levels = lasting(part(read, (begin, end + self.window - 1)), self.window)
+        times, levels = sliding_min(part(read, (begin, end + self.window - 1)), self.window)
         last, pod = bisect_left(times, end), self.pod
         return times[:last], levels[:last] if pod == 1 else [level // pod * pod for level in levels[:last]]
 
-    def counts(self, unit: int, whole: int, free: View) -> Counts:
+    def counts(self, unit: int, whole: int, free: WindowCapacity) -> GroupCounts:
         """How many groups of a size could find a place; ``free`` is this view for pods of one GPU."""
         found = self._counts.pop((unit, whole), None)
         if found is None:
-            found = Counts(self, unit, whole)
+            found = GroupCounts(self, unit, whole)
             while len(self._counts) >= _COUNTS_MAX:
                 del self._counts[next(iter(self._counts))]
         self._counts[unit, whole] = found
         return found.refresh(free)
 
 
-class Counts:
+class GroupCounts:
     """For each domain: groups of ``unit`` GPUs in pods, ``whole`` with their spares, that it could hold."""
 
-    def __init__(self, pods: View, unit: int, whole: int) -> None:
-        self.sums = Sums()
+    def __init__(self, pods: WindowCapacity, unit: int, whole: int) -> None:
+        self.sums = DomainTree()
         self._stale: dict[str, Span] = dict.fromkeys(pods.sums.domains, ALWAYS)
         self._pods, self._unit, self._whole = pods, unit, whole
-        self._shown: dict[str, Trace] = {}
+        self._shown: dict[str, StepTrace] = {}
 
     def look_at(self, fabric: str, span: Span) -> None:
         """A domain may look otherwise, in a span."""
         self._stale[fabric] = both(self._stale.get(fabric), span)
 
-    def refresh(self, free: View) -> Counts:
+    def refresh(self, free: WindowCapacity) -> GroupCounts:
         if self._stale:
             stale, self._stale = self._stale, {}
             steps = {fabric: self._reread(fabric, span, free) for fabric, span in stale.items()}
@@ -306,10 +306,10 @@ class Counts:
                 self.sums.lay(steps)
         return self
 
-    def _reread(self, fabric: str, span: Span, free: View) -> Steps:
+    def _reread(self, fabric: str, span: Span, free: WindowCapacity) -> Steps:
         shown = self._shown.get(fabric)
         if shown is None:
-            shown, span = self._shown.setdefault(fabric, Trace()), ALWAYS
+            shown, span = self._shown.setdefault(fabric, StepTrace()), ALWAYS
         unit, whole = self._unit, self._whole
         times: list[Instant] = []
         counts: list[int] = []
@@ -319,7 +319,7 @@ class Counts:
         return shown.replace(*span, times, counts)[0]
 
 
-def _both(one: Profile, other: Profile, span: Span) -> Iterator[tuple[Instant, int, int]]:
+def _both(one: StepFunction, other: StepFunction, span: Span) -> Iterator[tuple[Instant, int, int]]:
     """Two levels side by side, in a span."""
     if one is other:
         yield from ((at, level, level) for at, level in one.part(*span))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from tenure.engine.lines import Line
-from tenure.engine.traces import Read, Trace, differ, part
+from tenure.engine.timeline.node_timeline import NodeTimeline
+from tenure.engine.timeline.step_trace import Read, StepTrace, differ, part
 from tenure.units import FOREVER, Instant
 
 AT = range(120)
@@ -15,8 +15,8 @@ def level(read: Read, at: Instant) -> int:
     return next((one for time, one in zip(*map(reversed, read), strict=True) if time <= at), 0)
 
 
-def anew(line: Line) -> Line:
-    other = Line()
+def anew(line: NodeTimeline) -> NodeTimeline:
+    other = NodeTimeline()
     other.releases, other.claims, other.cutting = line.releases, line.claims, line.cutting
     other.base, other.fresh = line.base, False
     return other
@@ -26,7 +26,7 @@ def test_claims_and_ends_change_a_line_in_place_as_if_it_were_read_anew() -> Non
     in_place = 0
     for seed in range(200):
         luck = Random(f"line {seed}")
-        line = Line()
+        line = NodeTimeline()
         line.base = luck.randint(0, 8)
         leases = {f"lease-{one}": luck.randint(1, 4) for one in range(luck.randint(0, 3))}
         line.releases = {lease: (luck.randint(1, 90), gpus) for lease, gpus in leases.items()}
@@ -57,7 +57,7 @@ def test_claims_and_ends_change_a_line_in_place_as_if_it_were_read_anew() -> Non
 def test_a_span_that_is_shown_anew_leaves_the_rest_as_it_was() -> None:
     for seed in range(400):
         luck = Random(f"trace {seed}")
-        trace, brute = Trace(), [0] * len(AT)
+        trace, brute = StepTrace(), [0] * len(AT)
         for _ in range(6):
             begin, end = sorted(luck.sample(AT, 2))
             times = [begin, *sorted(luck.sample(range(begin + 1, end), luck.randint(0, min(4, end - begin - 1))))]
