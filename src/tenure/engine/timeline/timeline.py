@@ -270,7 +270,7 @@ class Timeline:
         if lease.role != "Borrowed":
             gpus = len(lease.gpus)
             span = self.line(lease.node).release(lease.key, end, gpus)
-            self._touch(lease.node, span, sliding_min=gpus if held.end is None else -gpus if end is None else 0)
+            self._touch(lease.node, span, lasting=gpus if held.end is None else -gpus if end is None else 0)
         held.end = end
         return True
 
@@ -370,16 +370,16 @@ class Timeline:
         self.line(node).fresh = False
         self._touch(node, ALWAYS)
 
-    def _touch(self, node: str, span: Span | None = None, *, sliding_min: int = 0) -> None:
+    def _touch(self, node: str, span: Span | None = None, *, lasting: int = 0) -> None:
         """A node may have other free GPUs now, and in a span others relative to those: from its begin on by so many for
-        ever after (``sliding_min``). What is taken now and given back then changes nothing from then on."""
+        ever after (``lasting``). What is taken now and given back then changes nothing from then on."""
         line, free = self.line(node), self._free(node)
         line.held = self._held_on(node)
         gain = free - line.base
         if gain:
             line.base = free
             line.fresh = line.fresh and not line.cutting
-            span = (0, span[0]) if span is not None and line.fresh and gain == -sliding_min else ALWAYS
+            span = (0, span[0]) if span is not None and line.fresh and gain == -lasting else ALWAYS
         if span is not None:
             self._stale[node] = both(self._stale.get(node), span)
 
