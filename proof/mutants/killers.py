@@ -69,6 +69,7 @@ AREAS: dict[str, tuple[str, ...]] = {
     "engine/queue/promises.py": ("engine/test_reservations.py", "engine/test_planted_queue.py"),
     "engine/queue/tenable.py": ("engine/test_reservations.py", "engine/test_due.py", "engine/test_promised_money.py"),
     "engine/queue/backfill.py": ("engine/test_queue_place.py", "engine/test_planted_queue.py"),
+    "engine/queue/holes.py": ("engine/test_queue_place.py", "engine/test_planted_queue.py"),
     "engine/queue/starting.py": ("engine/test_reservations.py",),
     "engine/queue/lines.py": ("engine/test_planted_queue.py",),
     "engine/estimate/ratios.py": ("engine/test_estimate.py",),

@@ -22,7 +22,7 @@ from tenure.engine.life import move
 from tenure.engine.plan import Plan
 from tenure.engine.queue import backfill
 from tenure.engine.queue.age import Age
-from tenure.engine.queue.backfill import Holes
+from tenure.engine.queue.holes import Holes, free_gpus, may_fit, needs
 from tenure.engine.queue.order import ALL, WaitingClass, run_of
 from tenure.engine.queue.promises import Promises, cluster_of, owners_with_places, waits_a_moment
 from tenure.engine.queue.starting import start_run
@@ -151,7 +151,7 @@ class _Pass:
         return self.promises.start_due(plan_anew=True) or changed
 
     def _free(self) -> int:
-        return backfill.free_gpus(self.state, self.flavor)
+        return free_gpus(self.state, self.flavor)
 
     # -- places --
 
@@ -288,7 +288,7 @@ class _Pass:
     def _starts_now(self, row: RunRow, kind: WaitingClass, refused: dict[WaitingClass, Micros]) -> None:
         """Start a run if it can; else keep what is refused to its class."""
         lasts = self.state.queue.lasts(row.key)
-        if not backfill.may_fit(row.demand, self._free()):
+        if not may_fit(row.demand, self._free()):
             refused[kind] = 1
             return
         if kind.funds is None:
@@ -307,6 +307,8 @@ class _Pass:
         return row.life.phase == "Pending" and not row.life.deleting
 
     def _plan(self, row: RunRow) -> Plan | None:
+        if self.holes.suffices(row.demand) < needs(self.state, row.demand):
+            return None
         return plan_now(self.state, row.demand, now=self.turn.now)
 
     def _starts(self, row: RunRow, plan: Plan | None) -> bool:

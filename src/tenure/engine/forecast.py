@@ -28,7 +28,7 @@ from tenure.engine.timeline.capacity_index import INSTANT, DomainTree, WindowCap
 from tenure.engine.timeline.entries import LocationTimeline
 from tenure.engine.timeline.step_function import StepFunction
 from tenure.engine.timeline.step_trace import differ
-from tenure.engine.topology import Location
+from tenure.engine.topology import Location, Pool
 from tenure.facts import Share, Slice
 from tenure.units import FOREVER, Instant, Micros, parse_duration
 
@@ -211,17 +211,10 @@ class Search:
 
     def _plan_now(self) -> Plan | None:
         """The plan of this instant, anywhere: what is promised on claimed nodes is set aside from the live pools."""
-        topology, now, end = self.state.topology, self.now, self._end(self.now)
-        aside: dict[str, int] = {}
-        for name in self.timeline.claimed_nodes:
-            row = topology.rows.get(name)
-            if row is None or not row.open:
-                continue
-            if self.demand.fill:
-                kept = row.size("fill") - self.timeline.left_for_guests(row, now, end)
-            else:
-                kept = row.size("free") - max(0, row.size("free") + self.timeline.low(name, now, end))
-            aside |= {name: kept} if kept else {}
+        topology, now = self.state.topology, self.now
+        aside = self._kept_for_guests() if self.demand.fill else self._kept()
+        if aside is None:
+            return None
         try:
             for name, gpus in aside.items():
                 topology.tentative(name, gpus)
@@ -232,6 +225,53 @@ class Search:
         finally:
             for name, gpus in aside.items():
                 topology.tentative(name, -gpus)
+
+    def _kept_for_guests(self) -> dict[str, int]:
+        """What others are promised of what is free, or on a spare, by node."""
+        end, aside = self._end(self.now), dict[str, int]()
+        for name in self.timeline.claimed_nodes:
+            row = self.state.topology.rows.get(name)
+            if row is not None and row.open:
+                kept = row.size("fill") - self.timeline.left_for_guests(row, self.now, end)
+                aside |= {name: kept} if kept else {}
+        return aside
+
+    def _kept(self) -> dict[str, int] | None:
+        """What others are promised of what is free, by node; None if what is left cannot be enough anywhere."""
+        topology, now, end = self.state.topology, self.now, self._end(self.now)
+        aside: dict[str, int] = {}
+        enough = False
+        for places in self.places.values():
+            left = 0
+            for place in places:
+                pool = topology.pool(self.demand.flavor, place.location, ())
+                left += pool.free
+                for name, free in self._free_and_claimed(pool):
+                    kept = free - max(0, free + self.timeline.low(name, now, end))
+                    if kept:
+                        aside[name] = kept
+                        left -= kept
+            enough = enough or left >= self.shape.gpus
+        return aside if enough or self.has is not NOTHING else None
+
+    def _free_and_claimed(self, pool: Pool) -> Iterator[tuple[str, int]]:
+        """The nodes that have something free now, of which others are promised something; whichever are fewer are
+        looked through."""
+        rows, claimed = self.state.topology.rows, self.timeline.claimed_nodes
+        if pool.free_nodes <= len(claimed):
+            for domain in pool.domains.values():
+                yield from ((name[1], free) for name, free in domain.seen.items() if name[1] in claimed)
+            return
+        for name in claimed:
+            row = rows.get(name)
+            if (
+                row is not None
+                and row.open
+                and row.site is not None
+                and row.site.location == pool.location
+                and row.size("free")
+            ):
+                yield name, row.size("free")
 
     def _end(self, at: Instant) -> Instant | None:
         return None if self.length is None else at + self.length

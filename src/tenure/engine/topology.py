@@ -131,7 +131,7 @@ class Domain:
 class Pool:
     """The nodes of one flavor and location that match a selector, by free GPUs (or as the kind says)."""
 
-    __slots__ = ("_stale", "dead", "domains", "free", "kind", "location", "ranks", "selector")
+    __slots__ = ("_stale", "dead", "domains", "free", "free_nodes", "kind", "location", "ranks", "selector")
 
     def __init__(self, location: Location, selector: Selector, *, kind: PoolKind) -> None:
         self.location = location
@@ -140,6 +140,8 @@ class Pool:
         self.domains: dict[str, Domain] = {}
         self.ranks: dict[int, Rank] = {}
         self.free = 0
+        self.free_nodes = 0
+        """Nodes that have anything free."""
         self.dead = False
         self._stale: dict[str, Row] = {}
 
@@ -189,6 +191,7 @@ class Pool:
         before = {pod: domain.size(pod) for pod in self.ranks}
         domain.free += size - old
         self.free += size - old
+        self.free_nodes += (size > 0) - (old > 0)
         for pod, rank in self.ranks.items():
             domain.room[pod] += size // pod * pod - old // pod * pod
             rank.move(fabric, before[pod], domain.size(pod))

@@ -7,73 +7,11 @@ that takes no longer. Only that one is planned for real; a refusal holds for all
 
 from __future__ import annotations
 
-from tenure.engine.demand import Demand
 from tenure.engine.queue.changes import NEVER
+from tenure.engine.queue.holes import Holes, needs
 from tenure.engine.queue.order import ALL, WaitingClass
 from tenure.engine.state import State
-from tenure.units import FOREVER, Instant, Micros, parse_duration
-
-NODES_MAX = 64
-"""If more nodes than that have gained something, a plan is as quick as to look at each."""
-
-
-class Holes:
-    """How long the nodes that gained something have room for one pod, from now on; asked for each width of a pod once.
-
-    Within a pass room only shrinks where somebody starts, so what was found bounds what is.
-    """
-
-    def __init__(self, state: State, flavor: str, *, now: Instant) -> None:
-        self._state, self._flavor, self._now = state, flavor, now
-        self._found: dict[tuple[int, int, int], Micros] = {}
-        self._free: tuple[int, int] | None = None
-        """GPUs that nobody holds, and the number of changes when they were counted."""
-
-    def may_fit(self, demand: Demand) -> bool:
-        """True if the GPUs of the flavor that nobody holds could be enough; they are counted only if somebody asks."""
-        return may_fit(demand, self._free_gpus())
-
-    def _free_gpus(self) -> int:
-        count = self._state.changes.count
-        if self._free is None or self._free[1] != count:
-            self._free = free_gpus(self._state, self._flavor), count
-        return self._free[0]
-
-    def longest(self, demand: Demand, since: int) -> Micros:
-        """The longest time that a pod of a demand could have on a node that gained something since a refusal; 0 if it
-        has none."""
-        if demand.fill or self._state.changes.all_gained(self._flavor, since):
-            return FOREVER
-        pod = demand.shape(demand.widths[-1]).pod
-        key = since, pod, self._state.changes.count
-        if key not in self._found:
-            self._found[key] = self._longest(pod, since)
-        return self._found[key]
-
-    def _longest(self, pod: int, since: int) -> Micros:
-        longest = 0
-        for number, node in enumerate(self._state.changes.nodes_gained(self._flavor, since)):
-            if number >= NODES_MAX:
-                return FOREVER
-            longest = max(longest, self.of_node(node, pod))
-            if longest == FOREVER:
-                break
-        return longest
-
-    def of_node(self, node: str, pod: int) -> Micros:
-        """For how long a node has room for a pod from now on."""
-        state, row = self._state, self._state.topology.rows.get(node)
-        if row is None or not row.open:
-            return 0
-        line = state.timeline.line(node)
-        free = row.size("free")
-        if free < pod:
-            return 0
-        times, levels = line.free((self._now, FOREVER))
-        for at, level in zip(times, levels, strict=True):
-            if level < pod:
-                return at - self._now
-        return FOREVER
+from tenure.units import FOREVER, Micros
 
 
 def money_gained(state: State, kind: WaitingClass, since: int) -> bool:
@@ -81,12 +19,6 @@ def money_gained(state: State, kind: WaitingClass, since: int) -> bool:
     if kind.funds is None:
         return True
     return any(state.changes.fund_number(fund) > since for fund in kind.funds)
-
-
-def free_gpus(state: State, flavor: str) -> int:
-    """GPUs of a flavor that nobody holds now."""
-    pools = (state.topology.pool(flavor, location, ()) for location in state.topology.locations(flavor))
-    return sum(pool.free for pool in pools)
 
 
 def hole_for(state: State, kind: WaitingClass, holes: Holes) -> Micros:
@@ -102,17 +34,12 @@ def hole_for(state: State, kind: WaitingClass, holes: Holes) -> Micros:
     if not holes.may_fit(kind.demand):
         kind.refused_from = 1
         return 0
-    if paid_anew or kind.asked == NEVER:
-        return FOREVER
-    longest = holes.longest(kind.demand, since)
-    if not kind.declares and longest > parse_duration(state.policy.patience):
+    longest = holes.suffices(kind.demand)
+    if not paid_anew and kind.asked != NEVER:
+        longest = min(longest, holes.longest(kind.demand, since), kind.unpaid_from - 1)
+    if not kind.declares and longest >= needs(state, kind.demand):
         longest = FOREVER  # it starts past promises that are so far off
-    return min(longest, kind.unpaid_from - 1)
-
-
-def may_fit(demand: Demand, free: int) -> bool:
-    """True if so many free GPUs could be enough."""
-    return demand.fill or demand.shape(demand.widths[-1]).gpus <= free
+    return longest
 
 
 def settle(state: State, kind: WaitingClass, within: Micros, refused: Micros | None) -> None:

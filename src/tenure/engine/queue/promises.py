@@ -17,8 +17,8 @@ from tenure.engine.cover import Purse, walk
 from tenure.engine.demand import Demand
 from tenure.engine.forecast import Search, Start, slice_of, world_at
 from tenure.engine.plan import Plan, find_plan
-from tenure.engine.queue.backfill import Holes
 from tenure.engine.queue.changes import NEVER
+from tenure.engine.queue.holes import Holes, needs
 from tenure.engine.queue.starting import start_run
 from tenure.engine.queue.tenable import Tenable, is_due
 from tenure.engine.reasons import is_money
@@ -99,7 +99,8 @@ class Promises:
             return False
         since = self.state.promise_asked.get(row.key, -1)
         demand = row.demand
-        if not holes.may_fit(demand):
+        own = self.state.reservations[row.key].plan.shares
+        if not holes.may_fit(demand) or holes.suffices(demand, own=own) < needs(self.state, demand):
             return False
         if self.state.changes.all_gained(self.flavor, since):
             return True
