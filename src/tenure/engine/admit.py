@@ -27,10 +27,11 @@ from tenure.engine.queue.order import ALL, WaitingClass, run_of
 from tenure.engine.queue.promises import Promises, cluster_of, owners_with_places, waits_a_moment
 from tenure.engine.queue.starting import start_run
 from tenure.engine.queue.tenable import is_due
-from tenure.engine.reasons import is_money
+from tenure.engine.reasons import is_machines, is_money
 from tenure.engine.starts import plan_now, why_not_now
 from tenure.engine.state import RunRow
 from tenure.engine.turn import Turn
+from tenure.engine.words import is_hopeless
 from tenure.facts import Decided, Reason, Verdict
 from tenure.units import FOREVER, Micros
 
@@ -341,16 +342,17 @@ class _Pass:
 
 
 def refuse(turn: Turn, row: RunRow, verdict: Verdict) -> None:
-    """Say why a run waits, when that is news: the code of the headline changed."""
-    reason = verdict.headline
+    """Say why a run waits, when that is news: the code of the headline changed, and not from one lack of machines to
+    another, which comes and goes with every start of others."""
+    reason, told = verdict.headline, row.life.reason
     assert reason is not None
-    blocked = "True" if verdict.outcome == "never" else "False"
-    now_blocked = next((mark.status for mark in row.life.marks if mark.type == "Blocked"), "False")
-    if row.life.reason == reason.code and blocked == now_blocked:
+    never = verdict.outcome == "never"
+    same = told == reason.code or (is_machines(told) and is_machines(reason.code))
+    if same and never == is_hopeless(row):
         return
     turn.emit(Decided(namespace=row.namespace, run=row.name, verdict=verdict))
-    move(turn, row, reason, marks={"Admitted": "False", "Blocked": blocked})
-    turn.note("Waiting" if blocked == "False" else "Blocked", f"Run/{row.key}", reason)
+    move(turn, row, reason, marks={"Admitted": "False", "Blocked": "True" if never else "False"})
+    turn.note("Blocked" if never else "Waiting", f"Run/{row.key}", reason)
 
 
 __all__ = ["admit", "is_due", "refuse", "waits_a_moment"]

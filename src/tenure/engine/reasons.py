@@ -251,6 +251,12 @@ def is_money(reason: Reason) -> bool:
     return RULES[reason.code].precedence <= RULES["NoEnvelope"].precedence
 
 
+def is_machines(code: str) -> bool:
+    """Whether machines are short that may come free, or are promised to others."""
+    rule = RULES.get(code)
+    return rule is not None and RULES["TooLarge"].precedence < rule.precedence <= RULES["Protected"].precedence
+
+
 def headline(reasons: Iterable[Reason]) -> Reason | None:
     """The most decisive of several; of equals the one that was least short, then the first."""
 
