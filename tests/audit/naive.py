@@ -108,7 +108,7 @@ def is_caused(
     as_it_was = replace(world, promises=kept, leases=leases, named=world.named | before.named)
     return not tenable(as_it_was, old) or any(
         one.turn < old.turn
-        and due(old, world.now) < due(one, world.now) + 30 * SECOND < due(old, world.now) + lasts(old)
+        and due(old, world.now) < seen_at(one, world.now) < due(old, world.now) + lasts(old)
         and lacking(as_it_was, one) & pots(as_it_was, old)
         for run, one in kept.items()
         if run not in {lease.run_key for lease in leases.values()}
@@ -119,13 +119,13 @@ def is_caused(
 
 
 def tenable(world: World, one: Reservation) -> bool:
-    at = due(one, world.now) + 30 * SECOND
+    at = seen_at(one, world.now)
     is_paid = all(is_open(world, segment.budget, segment.envelope, one, at) for segment in one.plan.segments)
     return is_paid and not lacking(world, one)
 
 
 def lacking(world: World, one: Reservation) -> set[Name]:
-    now, at = world.now, due(one, world.now) + 30 * SECOND
+    now, at = world.now, seen_at(one, world.now)
     holds = {lease.run_key for lease in world.leases.values()}
     others = [q for run, q in world.promises.items() if run != one.run_key and run not in holds]
     on = [one, *(q for q in others if due(q, now) < at < due(q, now) + lasts(q))]
@@ -147,6 +147,10 @@ def lacking(world: World, one: Reservation) -> set[Name]:
 
 def due(one: Reservation, now: Instant) -> Instant:
     return max(one.plan.start or 0 if one.by is None else one.by, now)
+
+
+def seen_at(one: Reservation, now: Instant) -> Instant:
+    return due(one, now) + min(30 * SECOND, lasts(one) - 1)
 
 
 def lasts(one: Reservation) -> int:

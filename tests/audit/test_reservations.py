@@ -437,6 +437,12 @@ def test_a_promise_is_not_laid_into_another(until: str, fine: bool) -> None:
     assert is_fine(waiting(plan("2h", "a-0:8", until=until), history, turn=2)) is fine
 
 
+@pytest.mark.parametrize(("start", "fine"), [("7220s", True), ("7219s", False)])
+def test_who_comes_right_after_a_run_of_seconds_is_not_in_its_way(start: str, fine: bool) -> None:
+    history = waiting(plan("2h", "a-0:8", until="7220s"), turn=1)
+    assert is_fine(waiting(plan(start, "a-0:8"), history, of=NEXT, turn=2)) is fine
+
+
 @pytest.mark.parametrize(("gpus", "fine"), [(4, True), (5, False)])
 def test_all_that_is_promised_of_a_node_counts_together(gpus: int, fine: bool) -> None:
     """Two were promised a part of it for the same time; somebody starts on two GPUs that are left, or are not."""

@@ -34,7 +34,7 @@ from dataclasses import dataclass, field
 
 from tenure.audit.books import Books, Holding, Order, RunBook
 from tenure.audit.invariants import CUT, LIVENESS, Invariant
-from tenure.audit.outlook import LENIENCY
+from tenure.audit.promises import LENIENCY
 from tenure.audit.redraw import intent_faults, result_faults
 from tenure.audit.report import Value, Violation, listed, moment
 from tenure.draw import Intent, Token

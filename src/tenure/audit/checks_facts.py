@@ -13,7 +13,7 @@ import msgspec
 from tenure.api.run import Run, RunSpec
 from tenure.audit.books import Books, Holding
 from tenure.audit.invariants import DOMAIN, IMMUTABLE, LIVENESS, PODS, SUMS, Invariant
-from tenure.audit.outlook import LENIENCY
+from tenure.audit.promises import LENIENCY
 from tenure.audit.report import Value, Violation, listed, moment
 from tenure.facts import (
     Closed,

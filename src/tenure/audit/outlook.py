@@ -1,7 +1,7 @@
 """The world at one instant, as the promises stand in it: is one of them tenable? (SPEC 13.8)
 
 A *pot* holds so many GPUs at once: a node, an envelope, an aggregate cap, what an envelope may lend. At one instant,
-half a minute after the promise is due,
+half a minute after the promise is due (and no later than it lasts),
 
     GPUs of open leases that are still there then + GPUs promised to those who are on then  <=  what the pot holds
 
@@ -37,12 +37,10 @@ from tenure.audit.checks_limits import LimitWatch
 from tenure.audit.checks_opening import relation
 from tenure.audit.limits import Limit, LimitKey
 from tenure.audit.places import capacity_of, refusal
-from tenure.audit.promises import Promise
+from tenure.audit.promises import LENIENCY, Promise
 from tenure.facts import FundingClass, Lease
-from tenure.units import FOREVER, SECOND, Instant, Micros, parse_duration
+from tenure.units import FOREVER, Instant, Micros, parse_duration
 
-LENIENCY: Micros = 30 * SECOND
-"""So much lateness breaks nothing: pods take their time to be bound, and to leave."""
 Pot = tuple[str, ...]
 """("node", name), or the key of a limit"""
 
@@ -83,7 +81,7 @@ class Outlook:
         return next(self._lacks(one), None)
 
     def _lacks(self, one: Promise) -> Iterator[Lack]:
-        at = one.due(self._now) + LENIENCY
+        at = one.seen_at(self._now)
         on = [one, *(each for each in self._others(one) if each.is_on(at, now=self._now))]
         there = _There(self, one, at)
         for node in one.nodes:
@@ -113,7 +111,7 @@ class Outlook:
         if self.lack(one) is not None:
             return False
         earlier = (each for each in self._others(one)
-                   if each.turn < one.turn and one.is_on(each.due(self._now) + LENIENCY, now=self._now))  # fmt: skip
+                   if each.turn < one.turn and one.is_on(each.seen_at(self._now), now=self._now))  # fmt: skip
         return self.pots(one).isdisjoint(lack.pot for each in earlier for lack in self._lacks(each))
 
     def pots(self, one: Promise) -> set[Pot]:

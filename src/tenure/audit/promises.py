@@ -2,13 +2,14 @@
 
     due(now) = max(by, now)        who is late holds its slice for as much longer
     on at t  = due < t < due + lasts
+    seen at  = due + 30 s          so much lateness breaks nothing; but while it lasts
 
 >>> one = Promise(run="ns/a", turn=1, start=90, by=100, lasts=50, nodes={"n": 8}, money={}, names=frozenset(),
 ...               draw=None, fact=1)
 >>> one.due(0), one.due(130)
 (100, 130)
->>> [one.is_on(at, now=0) for at in (100, 101, 150)], one.is_on(170, now=130)
-([False, True, False], True)
+>>> [one.is_on(at, now=0) for at in (100, 101, 150)], one.is_on(170, now=130), one.seen_at(0)
+([False, True, False], True, 149)
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from typing import NamedTuple
 
 from tenure.audit.accounts import EnvelopeKey
 from tenure.facts import FundingClass, Reservation
-from tenure.units import FOREVER, Instant, Micros
+from tenure.units import FOREVER, SECOND, Instant, Micros
 
 CLAIMING = ("Pending", "Active")
+LENIENCY: Micros = 30 * SECOND
+"""So much lateness breaks nothing: pods take their time to be bound, and to leave."""
 
 
 class Promise(NamedTuple):
@@ -45,6 +48,11 @@ class Promise(NamedTuple):
 
     def due(self, now: Instant) -> Instant:
         return max(self.by, now)
+
+    def seen_at(self, now: Instant) -> Instant:
+        """The instant at which it is asked whether it has what it takes: whoever comes after a short run is not in its
+        way."""
+        return self.due(now) + min(LENIENCY, self.lasts - 1)
 
     def is_on(self, at: Instant, *, now: Instant) -> bool:
         return self.due(now) < at < self.due(now) + self.lasts
