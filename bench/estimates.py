@@ -168,7 +168,7 @@ def declare(job: Job, how: str) -> Micros:
     if how == "x2":
         return 2 * job.duration
     if how == "random":
-        return job.duration * 100 // (5 + _scattered(job.name, 96))
+        return job.duration * 100 // (5 + scattered(job.name, 96))
     if how == "rounded":
         return next((step for step in _STEPS if step >= job.duration), job.duration)
     return max(job.duration, job.requested or 0) if how == "requested" else job.duration
@@ -179,7 +179,7 @@ def _past(told: Told, started: dict[str, Instant]) -> Past:
     return Past(told.asked, *told.band.replayed, started=started.get(told.key))
 
 
-def _scattered(text: str, below: int) -> int:
+def scattered(text: str, below: int) -> int:
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") % below
 
 
@@ -207,16 +207,16 @@ def crowds(count: int) -> dict[str, Crowd]:
     widths, hours = (1, 1, 1, 2, 4, 8, 8, 16, 32, 64), (1, 2, 4, 8, 24)
     now = 100 * HOUR
     real = History(
-        Completed(f"org:{n % 20}", hours[n % 5] * HOUR, hours[n % 5] * HOUR * (5 + _scattered(f"real-{n}", 96)) // 100)
+        Completed(f"org:{n % 20}", hours[n % 5] * HOUR, hours[n % 5] * HOUR * (5 + scattered(f"real-{n}", 96)) // 100)
         for n in range(2_000)
     )
     shapes = [
-        (f"wait-{n}", f"org:{_scattered(f'owner-{n}', 20)}", widths[_scattered(f"width-{n}", 10)],
-         hours[_scattered(f"hours-{n}", 5)] * HOUR, _scattered(f"less-{n}", 30) * HOUR // 60)
+        (f"wait-{n}", f"org:{scattered(f'owner-{n}', 20)}", widths[scattered(f"width-{n}", 10)],
+         hours[scattered(f"hours-{n}", 5)] * HOUR, scattered(f"less-{n}", 30) * HOUR // 60)
         for n in range(count)
     ]  # fmt: skip
     running = [
-        Running(f"run-{n}", f"org:{n % 20}", 8, now - _scattered(f"run-{n}", 60) * HOUR // 60, now + (n % 23) * HOUR)
+        Running(f"run-{n}", f"org:{n % 20}", 8, now - scattered(f"run-{n}", 60) * HOUR // 60, now + (n % 23) * HOUR)
         for n in range(128)
     ]
     undeclared = [one._replace(ends=None) for one in running]

@@ -26,6 +26,7 @@ from bench import (
     saturated,
     scan,
     startup,
+    workloads,
 )
 from bench.kube import admit as kube_admit
 from bench.kube import gang as kube_gang
@@ -70,6 +71,7 @@ BENCHES: dict[str, Bench] = {
         estimates,
         resolver,
         mix,
+        workloads,
         kube_admit,
         kube_gang,
         kube_memory,
@@ -111,6 +113,8 @@ PROMISED: tuple[Promised, ...] = (
     Promised(18, "estimates for 10,000 waiting runs within 1 s", "estimates"),
     Promised(3, "resolver: exponent at most 1.15 in its scope, not with the fleet", "resolver"),
     Promised(3, "mix of two traces: at most 0.45x FIFO, 1.25x EASY, nothing missed, 60 s", "mix"),
+    Promised(18, "seven workloads: mean wait 1.05x EASY, wide 1.10x, longest 1.3x; none moved or missed", "workloads"),
+    Promised(18, "a window 20 days off costs 1.1x; floods halve others' waits; 60 s, 120 s", "workloads"),
     Promised(4, "1,000 runs on 1,250 nodes at most 1.5x a bare client; pods + leases + 3 writes", "kube-admit"),
     Promised(4, "one run of 1,024 GPUs: p50 at most 2x the bare client", "kube-gang"),
     Promised(4, "operator at most 1 GiB, first decision within 30 s", "kube-memory"),

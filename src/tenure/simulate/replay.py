@@ -98,7 +98,8 @@ class Replayed(Struct, frozen=True, kw_only=True, rename="camel"):
 class Replay:
     """One replay: made, and played once."""
 
-    def __init__(self, setting: Setting, *, progress: Progress | None = None) -> None:
+    def __init__(self, setting: Setting, *, progress: Progress | None = None, audited: bool = True) -> None:
+        """``audited``: the auditor reads along, which takes as long as the engine itself."""
         self.setting = setting
         self._progress = progress
         self._coming = deque(setting.all_jobs())
@@ -106,7 +107,7 @@ class Replay:
         self._horizon = max((job.submit for job, _ in self._coming), default=0)
         # Jobs one after the other would be over by then; whatever still goes on is turning in circles.
         self._latest = START + self._horizon + 2 * sum(job.duration for job, _ in self._coming)
-        self.watch = Watch(Tally("tenure", gpus=setting.gpus, horizon=self._horizon), start=START)
+        self.watch = Watch(Tally("tenure", gpus=setting.gpus, horizon=self._horizon), start=START, audited=audited)
         self.room = Room(period=period_for(self._horizon))
         self._units = Machines(setting.nodes, setting.policy).units(setting.pods)
         self._lengths: dict[str, Micros] = {}
