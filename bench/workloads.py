@@ -14,8 +14,8 @@ Beside these: a promise for a window 20 days off, as number 1 of the mix; an own
 on day 14, against places that are dealt by age alone.
 
 Not shown: cuts. ``patience`` outlasts the traces, so that nobody is cut: by the default of a day, and by what decides
-on cuts today, thousands would be drawn. Faults and money that is short. EASY knows one number of GPUs, no machines and no
-money. Wide are runs of 256 GPUs and more (mix), of 64 (MetaCentrum).
+on cuts today, thousands would be drawn. Faults and money that is short. EASY knows one number of GPUs, no machines
+and no money. Wide are runs of 256 GPUs and more (mix), of 64 (MetaCentrum).
 """
 
 from __future__ import annotations
