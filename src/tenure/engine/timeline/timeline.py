@@ -232,8 +232,15 @@ class Timeline:
                 held.overstays = True
                 self.overdue[key] = None
                 self._mark(held.lease, gain=True)  # for those who may count on its going
-            elif held.declared is not None and at == held.declared + (GRACE if held.late else 0):
-                held.late, held.overstays = True, held.late
+                if now < at + GRACE:  # and all may, for so long
+                    self._move_end(held, self._end_of(held))
+                    continue
+            elif held.declared == at and not held.late:  # half a minute breaks no promise: nobody is looked at for it
+                held.late = True
+                self._move_end(held, self._end_of(held))
+                continue
+            elif held.late and held.declared is not None and at == held.declared + GRACE:
+                held.overstays = True
             else:
                 self._fund_ends.pop((held.lease.budget, held.lease.envelope), None)
             self._set_end(held)
