@@ -54,7 +54,7 @@ NAME = "churn"
 GOALS = {"objects": 1.10, "image": 1.01, "blocks": 1.03, "resident": 1.15}
 """Times what it was. Objects are some 400: notices that were given come and go, by a few dozen. One that stayed of each
 run would be ten times as many."""
-BOUNDED = ("topology", "horizon", "news")
+BOUNDED = ("topology", "timeline")
 """Parts of the state with caches."""
 EVERY = 18 * SECOND
 """Time between two things that happen."""

@@ -316,7 +316,7 @@ def test_a_run_that_was_promised_room_is_shown_with_its_countdown(waiting: Path)
     ("name", "code", "words"),
     [
         ("wide", "NotWaiting", "rai/wide does not wait: it is running"),
-        ("giant", "NoReservation", "rai/giant has no reservation"),
+        ("giant", "NoReservation", "rai/giant was promised no start, and nobody is cut for such a run"),
         ("poor", "MoneyFirst", "Cuts free machines, never money: nobody can pay for 4 GPUs of rai/poor now"),
     ],
 )

@@ -117,17 +117,32 @@ def test_everybody_says_there_is_no_money() -> None:
 
 
 def test_refused_for_all() -> None:
-    """One of a class was refused, as it would be there too long: who comes later and takes less long starts."""
-    fleet = Fleet(*nodes("n", 2), budget("a"), policy=Policy(promise_depth=1))
-    fleet.start(run("a", 8, owner="org:a", lasts="2h"), run("x", 8, owner="org:a", lasts="30m"))
-    fleet.apply(run("wide", 16, owner="org:a", lasts="1h"))
-    fleet.apply(run("long", 8, owner="org:a", lasts="3h"))
+    """One of a class was refused, as it would be there too long: who comes later and takes less long starts. There is
+    room for both of them for ever where neither may go, so only the plan itself knows."""
+    rack = {"rack": "r"}
+    fleet = Fleet(*(node(name, rack="r") for name in ("n0", "n1")), node("other"), budget("a"),
+                  policy=Policy(promise_depth=1))  # fmt: skip
+    for name, lasts in (("a", "2h"), ("x", "30m")):
+        fleet.start(run(name, 8, owner="org:a", lasts=lasts, where=rack))
+    fleet.apply(run("wide", 16, owner="org:a", lasts="1h", where=rack))
+    fleet.apply(run("long", 8, owner="org:a", lasts="3h", where=rack))
     fleet.until(at("30m"))
     fleet.succeed("lab/x")
     assert fleet.phase("lab/long") == "Pending"
     fleet.later("1m")
-    fleet.apply(run("short", 8, owner="org:a", lasts="1h"))
+    fleet.apply(run("short", 8, owner="org:a", lasts="1h", where=rack))
     assert fleet.leases("lab/short")
+
+
+def test_own_slice_in_the_way() -> None:
+    """What is promised to a run is no bound for how long it has room: it starts when its nodes are free early, though
+    it takes longer than it is until then."""
+    fleet = Fleet(*nodes("n", 2), budget("a"))
+    fleet.start(run("a", 16, owner="org:a", lasts="6h"))
+    fleet.apply(run("b", 16, owner="org:a", lasts="8h"))
+    fleet.until(at("2h"))
+    fleet.succeed("lab/a")
+    assert fleet.leases("lab/b")
 
 
 def test_shorter_one_not_noticed() -> None:

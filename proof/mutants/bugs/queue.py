@@ -163,6 +163,14 @@ MUTANTS = (
         new="        kind.refused_from = 1\n",
     ),
     Mutant(
+        name="own-slice-in-the-way",
+        kind="boundary",
+        bug="What a run was promised counts against the room that it has to start earlier.",
+        file="engine/queue/holes.py",
+        old="        need = shape.gpus - sum(self._free_on(share) for share in own)\n",
+        new="        need = shape.gpus\n",
+    ),
+    Mutant(
         name="passes-what-is-near",
         kind="boundary",
         bug="Work that declares no end passes promises that are nearer than `patience`.",

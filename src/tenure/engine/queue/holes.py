@@ -22,7 +22,7 @@ from tenure.units import FOREVER, Instant, Micros, parse_duration
 NODES_MAX = 64
 """If more nodes than that have gained something, a plan is as quick as to look at each."""
 
-FREE_MAX = 256
+FREE_MAX = 64
 """The same for nodes that have something free: where there are more, the room is not summed up."""
 
 
