@@ -73,8 +73,10 @@ class Played(Struct, frozen=True):
     missed: int
     facts: int
     seconds: float
-    violations: int | None
-    """None if nobody looked."""
+    entries: int
+    """Those that the auditor looked at."""
+    violations: int
+    jobs: int
     unstarted: int
 
 
@@ -114,13 +116,10 @@ def _rows(found: dict[str, list[Played]]) -> Iterator[Row]:
                   "to": round(max(_ratio(one.mean, one.mean_easy) for one in some), 2)}  # fmt: skip
         yield _steady(f"{name}: mean wait against EASY", ratios[name], None, detail=detail)
         made = sum(one.promises for one in some)
-        for what, bad in (("moved later", [one.moved for one in some]), ("missed", [one.missed for one in some])):
-            yield _steady(f"{name}: promises {what}, of {made:,}", sum(bad), 0, unit="promises")
-        audited = [one.violations for one in some if one.violations is not None]
-        yield _steady(
-            f"{name}: violations that the auditor found in the first replica", sum(audited), 0, unit="violations"
-        )
-        yield _steady(f"{name}: jobs that never started", sum(one.unstarted for one in some), 0, unit="jobs")
+        yield _share(f"{name}: promises that were never moved later", sum(one.moved for one in some), made)
+        yield _share(f"{name}: promises that were not missed", sum(one.missed for one in some), made)
+        yield _share(f"{name}: jobs that started", sum(one.unstarted for one in some), sum(one.jobs for one in some))
+        yield _share(f"{name}: entries of the first replica without a violation", some[0].violations, some[0].entries)
         yield Row(bench=NAME, what=f"{name}: engine, the slowest replica", measured=max(one.seconds for one in some),
                   unit="s", goal=SECONDS.get(name), detail={"facts": max(one.facts for one in some)})  # fmt: skip
 
@@ -128,6 +127,11 @@ def _rows(found: dict[str, list[Played]]) -> Iterator[Row]:
 def _steady(what: str, measured: float, goal: float | None, **other: Any) -> Row:
     """Played, not timed: the same on every machine."""
     return Row(bench=NAME, what=what, measured=measured, goal=goal, steady=True, **other)
+
+
+def _share(what: str, bad: int, of: int) -> Row:
+    share = 100 * (of - bad) / of if of else 100.0
+    return Row(bench=NAME, what=f"{what}, of {of:,}", measured=share, unit="%", goal=100, sense="at least")
 
 
 def _window(without: float, beside: float) -> Row:
@@ -189,7 +193,8 @@ def _play(asked: tuple[Workload, int, Instant]) -> Played:
         longest=max(wait for _, wait in waits) / HOUR, longest_easy=max(wait for _, wait in theirs) / HOUR,
         promises=found.promises.made, moved=found.promises.moved_later, missed=found.promises.missed,
         facts=found.work.facts, seconds=found.work.engine_seconds,
-        violations=found.audit.violations if number == 0 else None, unstarted=len(jobs) - len(waits),
+        entries=found.audit.entries, violations=found.audit.violations, jobs=len(jobs),
+        unstarted=len(jobs) - len(waits),
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from statistics import fmean
 
 import pytest
 
-from bench import estimates, ranges, reforecast, saturated
+from bench import estimates, ranges, reforecast, saturated, workloads
 from bench.counters import calls
 from bench.gate import Gate, accept
 from bench.promises import BENCHES, PROMISED
@@ -239,5 +239,5 @@ def test_every_row_has_a_range_of_its_own(tmp_path: Path) -> None:
 
 
 def test_the_issue_is_measured() -> None:
-    measured = {bench.NAME for bench in (*QUEUED, estimates)}
+    measured = {bench.NAME for bench in (*QUEUED, estimates, workloads)}
     assert {one.by for one in PROMISED if one.issue == 18} == measured <= set(BENCHES)
