@@ -1,0 +1,26 @@
+"""Python's garbage collector, put off where nothing is garbage yet.
+
+It looks at all that is alive again and again while that grows: a third of the time that it takes to read a long queue,
+or to print it.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def nothing_collected(*, kept: bool = False) -> Iterator[None]:
+    """No collection in this block; afterwards as before. ``kept``: what is alive at its end is so until the process
+    ends, and is never looked at."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if kept:
+            gc.freeze()
+        if was_on:
+            gc.enable()
