@@ -16,6 +16,7 @@ Instants are UTC, to the minute, with their day where it is not today's.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from tenure.cli.words import plural
@@ -35,11 +36,19 @@ _BASES = {
 
 def clock(at: Instant, now: Instant) -> str:
     """An instant to the minute; the day is said if it is another one, the year if it is far off."""
-    text = format_time(at - at % MINUTE)
-    if at // DAY == now // DAY:
-        return text[11:16]
-    day = f"{_MONTHS[int(text[5:7]) - 1]} {int(text[8:10])}"
-    return f"{day} {text[11:16]}" if abs(at - now) < 300 * DAY else f"{day} {text[:4]}"
+    day, minutes = at // DAY, at % DAY // MINUTE
+    time = f"{minutes // 60:02}:{minutes % 60:02}"
+    if day == now // DAY:
+        return time
+    date, year = _date(day)
+    return f"{date} {time if abs(at - now) < 300 * DAY else year}"
+
+
+@lru_cache(maxsize=1024)  # a long queue goes on for years, not for millennia
+def _date(day: int) -> tuple[str, str]:
+    """A day since 1970 as month and day, and its year."""
+    text = format_time(day * DAY)
+    return f"{_MONTHS[int(text[5:7]) - 1]} {int(text[8:10])}", text[:4]
 
 
 def band(one: Estimate | None, now: Instant) -> str:

@@ -8,8 +8,6 @@ in the queue: both cost next to nothing for each run. Whoever looks at a single 
 
 from __future__ import annotations
 
-import msgspec
-
 from tenure.api.run import QueuePlace
 from tenure.engine.cover import Purse, walk
 from tenure.engine.demand import Demand
@@ -44,8 +42,9 @@ class Words:
     def __init__(self, state: State, *, now: Instant) -> None:
         self._state = state
         self._now = now
-        self._purses: dict[Demand, list[tuple[Micros, int]]] = {}
-        """By demand, widths and duration aside: (duration, GPUs that can be paid for so long)."""
+        self._purses: dict[tuple[object, ...], list[tuple[Micros, int]]] = {}
+        """By what of a demand its money depends on, width and duration aside: (duration, GPUs that can be paid for so
+        long)."""
 
     def told(self, row: RunRow) -> tuple[str, str]:
         """What is to be said about a run, as a code and as a sentence, as it was recorded.
@@ -80,11 +79,10 @@ class Words:
         take and how wide they are.
         """
         need, lasts = demand.shape(demand.widths[-1]).gpus, demand.duration or 0
-        alike = msgspec.structs.replace(
-            demand, widths=range(_ALL, _ALL - 1, -1), group=0, spares=0, pod=0, spread=True, fill=False,
-            duration=0 if demand.duration else None,
+        known = self._purses.setdefault(
+            (demand.owner, demand.flavor, demand.selector, demand.borrow, demand.max_borrow, demand.sponsors,
+             not demand.duration), [],
         )  # fmt: skip
-        known = self._purses.setdefault(alike, [])
         for asked, gpus in known:
             if asked >= lasts and gpus >= need:
                 return True

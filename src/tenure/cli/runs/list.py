@@ -12,6 +12,7 @@ from tenure.cli.output import Cell, Format, Table, columns, listing, phase, show
 from tenure.cli.queued import standing
 from tenure.cli.session import Session, output, verb
 from tenure.cli.words import age, plural, stamp
+from tenure.shell.collector import nothing_collected
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ def command(session: Session, output: Format, wanted: tuple[str, ...], owner: st
 
     JSON: a List of Run objects, whole. Names: NAMESPACE/NAME.
     """
-    with session.fleet(brief=output in ("table", "name")) as fleet:
+    # All that is made here is printed, and then it is over: the collector would look at a long list over and over.
+    with session.fleet(brief=output in ("table", "name")) as fleet, nothing_collected(kept=True):
         view = fleet.view()
         lines = [
             line
@@ -72,7 +74,9 @@ def command(session: Session, output: Format, wanted: tuple[str, ...], owner: st
         empty = "" if lines else _empty(session, view)
         show(
             output,
-            tables=lambda: [table(lines, view, likely, all_namespaces=session.all_namespaces, empty=empty)],
+            tables=lambda: [
+                table(lines, view, likely, all_namespaces=session.all_namespaces, empty=empty, wide=output == "wide")
+            ],
             data=lambda: listing(_objects(lines, view)),
             names=lambda: (line.key for line in lines),
             hint=_hint(session, lines, driven=fleet.driven, drive=fleet.drive_command)
@@ -87,9 +91,9 @@ def _is_under(owner: str, wanted: str) -> bool:
 
 def table(
     lines: list[RunLine], view: View, likely: Mapping[str, Estimate] | None = None, *, all_namespaces: bool,
-    empty: str = "",
+    empty: str = "", wide: bool = True,
 ) -> Table:  # fmt: skip
-    """Runs as a table; `watch` draws the same."""
+    """Runs as a table; `watch` draws the same. Unless it is ``wide``, columns that are only then shown stay empty."""
     likely = likely or {}
     heads = [
         "NAME",
@@ -104,10 +108,10 @@ def table(
         "+STARTED",
         "WHY",
     ]
-    rows = [_row(line, view, likely.get(line.key)) for line in lines]
+    rows = [_row(line, view, likely.get(line.key), wide=wide) for line in lines]
     if any(line.promise for line in lines):
         heads = [*heads[:5], ">STARTS-IN", "+PLANNED", *heads[5:]]
-        rows = [[*row[:5], *_planned(line, view), *row[5:]] for line, row in zip(lines, rows, strict=True)]
+        rows = [[*row[:5], *_planned(line, view, wide=wide), *row[5:]] for line, row in zip(lines, rows, strict=True)]
     if all_namespaces:
         heads, rows = ["NAMESPACE", *heads], [[line.namespace, *row] for line, row in zip(lines, rows, strict=True)]
     return Table(columns(*heads), rows, empty)
@@ -118,21 +122,25 @@ def _shown(line: RunLine) -> str:
     return "Blocked" if line.blocked else "Stopping" if line.stopping else line.phase
 
 
-def _row(line: RunLine, view: View, likely: Estimate | None) -> list[Cell]:
+def _row(line: RunLine, view: View, likely: Estimate | None, *, wide: bool) -> list[Cell]:
     shown = ("Blocked", "bad") if line.blocked else phase(_shown(line))
+    more: list[Cell] = [""] * 5
+    if wide:
+        attempt = "-" if line.attempt is None else str(line.attempt)
+        more = [line.flavor, attempt, str(line.restarts), stamp(line.created), stamp(line.started)]
     return [
-        line.name, shown, f"{line.held}/{line.gpus}", line.owner, age(line.created, view.now), line.flavor,
-        "-" if line.attempt is None else str(line.attempt), str(line.restarts), stamp(line.created),
-        stamp(line.started), standing(line, likely, view.now) or why(line, view),
+        line.name, shown, f"{line.held}/{line.gpus}", line.owner, age(line.created, view.now), *more,
+        standing(line, likely, view.now) or why(line, view),
     ]  # fmt: skip
 
 
-def _planned(line: RunLine, view: View) -> list[Cell]:
+def _planned(line: RunLine, view: View, *, wide: bool) -> list[Cell]:
     """When a run that waits is planned to start."""
     if line.planned is None:
         return [("none", "bad") if line.promise else "", "-"]
     due = line.promise == "Active" or line.planned <= view.now
-    return [("now", "good") if due else age(view.now, line.planned), stamp(line.planned)]
+    exact = stamp(line.planned) if wide else ""
+    return [("now", "good") if due else age(view.now, line.planned), exact]
 
 
 def why(line: RunLine, view: View) -> str:
