@@ -9,8 +9,8 @@ once), and all their processor time counts: Python, its modules (compiled before
 asks anew; none finds anything that another one has left.
 
 None waiting means as many runs of 1 GPU that all run: the list is as long (it has 5 % more lines where 1,000 wait,
-those of the runs that they wait for). Both lists are tables of all namespaces. Half a hundred runs have ended before,
-so that estimates have a history to learn from.
+those of the runs that they wait for). Both lists are tables of all namespaces. They are compared twice: in a new fleet,
+and where half a hundred runs have ended, so that estimates have a history to learn from and replay the queue 16 times.
 
 What else a run could ask for (`tenure.engine.alternatives`, which `plan` and `explain` print) is asked of the engine
 alone, of waiting runs of all ages.
@@ -143,36 +143,45 @@ def _new(number: int) -> Run:
 
 
 def _listed(size: Size, folder: Path, environ: Mapping[str, str]) -> Iterator[Row]:
-    limit = Limit(size.limit)
-    waiting, none = folder / "distinct.db", folder / "none.db"
-    times = None
-    if limit.run(lambda: (make_distinct(waiting, size), make_running(none, size))) is not None:
-        with DriverLock(waiting), DriverLock(none):
-            times = in_turns({"waiting": partial(_took, _command(waiting, "list", "-A"), environ),
-                              "none": partial(_took, _command(none, "list", "-A"), environ)},
-                             rounds=2 * size.rounds)  # fmt: skip
-    ratio, detail = _against(times, "waiting", "none")
-    yield row(NAME, f"{size.listed:,} waiting against none: `list`, distinct demands", ratio, limit, goal=LISTED,
-              detail=detail)  # fmt: skip
+    for name, ended in (("new", 0), ("old", size.settle)):
+        limit = Limit(size.limit)
+        files = {"waiting": folder / f"{name}-waiting.db", "none": folder / f"{name}-none.db"}
+        made = limit.run(lambda files=files, ended=ended: _both(files, size.listed, ended))  # type: ignore[misc]  # inferred
+        times = None
+        if made is not None:
+            with DriverLock(files["waiting"]), DriverLock(files["none"]):
+                sides = {side: partial(_took, _command(file, "list", "-A"), environ) for side, file in files.items()}
+                times = in_turns(sides, rounds=2 * size.rounds)
+        ratio, detail = _against(times, "waiting", "none")
+        yield row(NAME, f"{size.listed:,} waiting against none, {_ENDED[name]}: `list`, distinct demands", ratio, limit,
+                  goal=LISTED, detail=detail)  # fmt: skip
 
 
-def make_distinct(file: Path, size: Size) -> None:
+_ENDED = {"new": "in a new fleet", "old": "where others have ended"}
+
+
+def _both(files: Mapping[str, Path], count: int, ended: int) -> bool:
+    make_distinct(files["waiting"], count, ended=ended)
+    make_running(files["none"], count, ended=ended)
+    return True
+
+
+def make_distinct(file: Path, waiting: int, *, ended: int) -> None:
     """So many wait, each for another length of time."""
     with Ledger.create(file, fleet="answers") as ledger:
         world = World(store=LedgerStore(ledger), load=Load(distinct=True))
-        world.fill(size.listed)
-        world.settle(size.settle)
+        world.fill(waiting)
+        world.settle(ended)
         _close(world, ledger)
 
 
-def make_running(file: Path, size: Size) -> None:
+def make_running(file: Path, running: int, *, ended: int) -> None:
     """So many run, and none waits; as many have ended before as where they wait."""
     with Ledger.create(file, fleet="answers") as ledger:
         world = World(store=LedgerStore(ledger))
-        supply = jobs(Load(distinct=True), widths=(1,))
-        world.supply = supply
-        world.submit_all([*islice(supply, size.listed)], world.now)
-        world.settle(size.settle)
+        world.supply = jobs(Load(distinct=True), widths=(1,))
+        world.submit_all([*islice(world.supply, running)], world.now)
+        world.settle(ended)
         assert not world.waiting
         _close(world, ledger)
 
