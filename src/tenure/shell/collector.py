@@ -1,7 +1,6 @@
 """Python's garbage collector, put off where nothing is garbage yet.
 
-It looks at all that is alive again and again while that grows: a third of the time that it takes to read a long queue,
-or to print it.
+It looks at all that is alive again and again while that grows: a third of the time that it takes to read a long queue.
 """
 
 from __future__ import annotations
@@ -12,15 +11,12 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def nothing_collected(*, kept: bool = False) -> Iterator[None]:
-    """No collection in this block; afterwards as before. ``kept``: what is alive at its end is so until the process
-    ends, and is never looked at."""
+def nothing_collected() -> Iterator[None]:
+    """No collection in this block; afterwards as before."""
     was_on = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if kept:
-            gc.freeze()
         if was_on:
             gc.enable()

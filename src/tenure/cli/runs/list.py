@@ -12,7 +12,6 @@ from tenure.cli.output import Cell, Format, Table, columns, listing, phase, show
 from tenure.cli.queued import standing
 from tenure.cli.session import Session, output, verb
 from tenure.cli.words import age, plural, stamp
-from tenure.shell.collector import nothing_collected
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,8 +58,7 @@ def command(session: Session, output: Format, wanted: tuple[str, ...], owner: st
 
     JSON: a List of Run objects, whole. Names: NAMESPACE/NAME.
     """
-    # All that is made here is printed, and then it is over: the collector would look at a long list over and over.
-    with session.fleet(brief=output in ("table", "name")) as fleet, nothing_collected(kept=True):
+    with session.fleet(brief=output in ("table", "name")) as fleet:
         view = fleet.view()
         lines = [
             line
@@ -108,12 +106,19 @@ def table(
         "+STARTED",
         "WHY",
     ]
-    rows = [_row(line, view, likely.get(line.key), wide=wide) for line in lines]
-    if any(line.promise for line in lines):
+    promised = any(line.promise for line in lines)
+    if promised:
         heads = [*heads[:5], ">STARTS-IN", "+PLANNED", *heads[5:]]
-        rows = [[*row[:5], *_planned(line, view, wide=wide), *row[5:]] for line, row in zip(lines, rows, strict=True)]
     if all_namespaces:
-        heads, rows = ["NAMESPACE", *heads], [[line.namespace, *row] for line, row in zip(lines, rows, strict=True)]
+        heads = ["NAMESPACE", *heads]
+    rows: list[list[Cell]] = [
+        [
+            *((line.namespace,) if all_namespaces else ()), *_first(line, view),
+            *(_planned(line, view, wide=wide) if promised else ()), *(_more(line) if wide else _NO_MORE),
+            standing(line, likely.get(line.key), view.now) or why(line, view),
+        ]
+        for line in lines
+    ]  # fmt: skip
     return Table(columns(*heads), rows, empty)
 
 
@@ -122,25 +127,26 @@ def _shown(line: RunLine) -> str:
     return "Blocked" if line.blocked else "Stopping" if line.stopping else line.phase
 
 
-def _row(line: RunLine, view: View, likely: Estimate | None, *, wide: bool) -> list[Cell]:
+def _first(line: RunLine, view: View) -> tuple[Cell, ...]:
     shown = ("Blocked", "bad") if line.blocked else phase(_shown(line))
-    more: list[Cell] = [""] * 5
-    if wide:
-        attempt = "-" if line.attempt is None else str(line.attempt)
-        more = [line.flavor, attempt, str(line.restarts), stamp(line.created), stamp(line.started)]
-    return [
-        line.name, shown, f"{line.held}/{line.gpus}", line.owner, age(line.created, view.now), *more,
-        standing(line, likely, view.now) or why(line, view),
-    ]  # fmt: skip
+    return line.name, shown, f"{line.held}/{line.gpus}", line.owner, age(line.created, view.now)
 
 
-def _planned(line: RunLine, view: View, *, wide: bool) -> list[Cell]:
+def _more(line: RunLine) -> tuple[Cell, ...]:
+    attempt = "-" if line.attempt is None else str(line.attempt)
+    return line.flavor, attempt, str(line.restarts), stamp(line.created), stamp(line.started)
+
+
+_NO_MORE = ("",) * 5
+
+
+def _planned(line: RunLine, view: View, *, wide: bool) -> tuple[Cell, ...]:
     """When a run that waits is planned to start."""
     if line.planned is None:
-        return [("none", "bad") if line.promise else "", "-"]
+        return ("none", "bad") if line.promise else "", "-"
     due = line.promise == "Active" or line.planned <= view.now
     exact = stamp(line.planned) if wide else ""
-    return [("now", "good") if due else age(view.now, line.planned), exact]
+    return ("now", "good") if due else age(view.now, line.planned), exact
 
 
 def why(line: RunLine, view: View) -> str:
