@@ -22,7 +22,7 @@ from tenure.engine.rows import bound_of, claims
 from tenure.engine.shown import Risks, of_now
 from tenure.engine.state import PodRow, RunRow
 from tenure.engine.topology import Location, Row, is_fenced, is_ready, slots
-from tenure.engine.words import NO_TIMES, Words
+from tenure.engine.words import NO_TIMES, Words, is_hopeless
 from tenure.facts import Lease, Reservation
 from tenure.units import Instant, parse_time
 
@@ -181,8 +181,8 @@ def run_line(state: State, row: RunRow, now: Instant, words: Words, *, fresh: bo
     return RunLine(
         namespace=row.namespace, name=row.name, owner=row.demand.owner, flavor=row.demand.flavor,
         phase=render.run_phase(row), gpus=_asked(row), held=row.active(),
-        need=row.demand.shape(row.demand.widths[-1]).gpus,
-        blocked=waits and any(mark.type == "Blocked" and mark.status == "True" for mark in life.marks),
+        need=row.demand.need,
+        blocked=waits and is_hopeless(row),
         created=_created(row), started=life.started,
         retry_at=life.not_before if waits and life.not_before > now else None,
         planned=promised.plan.start if promised is not None else None,

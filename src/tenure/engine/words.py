@@ -33,7 +33,10 @@ NO_TIMES = {
 
 def is_hopeless(row: RunRow) -> bool:
     """True if no envelope or no node could ever serve a run, as things are."""
-    return any(mark.type == "Blocked" and mark.status == "True" for mark in row.life.marks)
+    for mark in row.life.marks:  # noqa: SIM110 -- asked twice of each run of a long list, and half as dear
+        if mark.type == "Blocked" and mark.status == "True":
+            return True
+    return False
 
 
 class Words:
@@ -78,7 +81,7 @@ class Words:
         Who asks for longer is paid for no more GPUs, so one answer serves many demands that differ in how long they
         take and how wide they are.
         """
-        need, lasts = demand.shape(demand.widths[-1]).gpus, demand.duration or 0
+        need, lasts = demand.need, demand.duration or 0
         known = self._purses.setdefault(
             (demand.owner, demand.flavor, demand.selector, demand.borrow, demand.max_borrow, demand.sponsors,
              not demand.duration), [],
@@ -113,7 +116,7 @@ class Words:
         one, life, demand = self._state.reservations.get(row.key), row.life, row.demand
         if one is not None and one.state == "Blocked" and not paid:
             return one.message
-        need = demand.shape(demand.widths[-1]).gpus
+        need = demand.need
         gpus = f"{need} {demand.flavor} GPU{'' if need == 1 else 's'}"
         if not paid:
             rule = RULES.get(life.reason)

@@ -237,7 +237,7 @@ def _dealt(
         demand, kind = row.demand, state.queue.class_of(row.key)
         known = alike.get(kind)
         if known is None:
-            gpus = demand.shape(demand.widths[-1]).gpus
+            gpus = demand.need
             places = _places(demand, gpus, size)
             known = alike[kind] = gpus, places, _limit(state, demand, limits, now=now) if places else 0
         gpus, places, limit = known
