@@ -32,6 +32,8 @@ FOREVER: Instant = 2**62
 """Later than every real instant: the end of a window that has none."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH_PLAIN = _EPOCH.replace(tzinfo=None)
+"""Without its zone, which would be written and read away again."""
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _DURATION = re.compile(r"(\d+(?:\.\d{1,6})?)(us|ms|s|m|h|d)", re.ASCII)
 _UNITS: dict[str, Micros] = {"us": 1, "ms": 1000, "s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY}
@@ -52,7 +54,7 @@ def parse_time(text: str) -> Instant:
 @lru_cache(maxsize=1024)  # sentences name the same few instants
 def format_time(at: Instant) -> str:
     """Write an instant as RFC 3339 in UTC, with a fraction only where there is one; beyond ``LATEST``, the latest."""
-    return (_EPOCH + timedelta(microseconds=min(at, LATEST))).isoformat().replace("+00:00", "Z")
+    return (_EPOCH_PLAIN + timedelta(microseconds=min(at, LATEST))).isoformat() + "Z"
 
 
 @lru_cache(maxsize=1024)  # policies and demands say the same few over and over

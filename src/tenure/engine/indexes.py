@@ -390,7 +390,8 @@ class Indexes:
         self.changes.everything()
         for row in self.runs.values():
             if waits(row.life):
-                self.line_up(row)
+                if row.life.not_before or row.key in self.promises.get(row.demand.flavor, ()):
+                    self.line_up(row)  # all others stand in line since they wait
                 self.agenda.run_changed(row.key)
                 self._set_timers(row)
             elif row.life.bound is not None:

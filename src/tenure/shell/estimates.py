@@ -88,7 +88,7 @@ class Estimates:
                 known = self._estimate(state, flavor, now, wanted)
                 if wanted is None:
                     self._kept[flavor], self._made[flavor] = known, now
-            found |= {key: one for key, one in known.items() if wanted is None or key in wanted}
+            found |= known if wanted is None else {key: one for key, one in known.items() if key in wanted}
         return found
 
     def _estimate(self, state: State, flavor: str, now: Instant, only: set[str] | None) -> dict[str, Shown]:

@@ -66,9 +66,9 @@ def command(session: Session, output: Format, wanted: tuple[str, ...], owner: st
             if (not wanted or line.phase in wanted or _shown(line) in wanted)
             and (owner is None or _is_under(line.owner, owner))
         ]
-        lines.sort(key=_ORDER[sort])
-        waits = output != "name" and any(line.phase == "Pending" for line in lines)
-        likely = view.estimates() if waits else {}
+        if sort != "name":  # they come by name
+            lines.sort(key=_ORDER[sort])
+        likely = _likely(session, view, lines, output)
         empty = "" if lines else _empty(session, view)
         show(
             output,
@@ -81,6 +81,16 @@ def command(session: Session, output: Format, wanted: tuple[str, ...], owner: st
             if output in ("table", "wide")
             else "",
         )
+
+
+def _likely(session: Session, view: View, lines: list[RunLine], output: Format) -> Mapping[str, Estimate]:
+    """When those that wait are likely to start. Of some it is cheaper to ask for these; but who shows whole objects
+    asks for each of them again, and all are known then."""
+    if output == "name" or not any(line.phase == "Pending" for line in lines):
+        return {}
+    if session.all_namespaces or output not in ("table", "wide"):
+        return view.estimates()
+    return view.estimates([line.key for line in lines if line.phase == "Pending"])
 
 
 def _is_under(owner: str, wanted: str) -> bool:

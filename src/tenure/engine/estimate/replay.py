@@ -80,10 +80,9 @@ def _band(starts: list[Instant], basis: Basis, by: Instant | None, now: Instant,
     if latest >= FOREVER:
         return Band(None, None, "none", "run times")
     replayed = likely - now, latest - now
-    shown = [now + wait for wait in fit.correct(*replayed)]
-    if by is not None:
-        shown = [min(at, max(now, by)) for at in shown]
-    return Band(shown[0], shown[1], basis, replayed=replayed)
+    near, far = fit.correct(*replayed)
+    bound = FOREVER if by is None else max(now, by)
+    return Band(min(now + near, bound), min(now + far, bound), basis, replayed=replayed)
 
 
 def _never(run: Waiting, size: int) -> Lacking:
