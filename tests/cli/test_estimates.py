@@ -6,6 +6,8 @@ from collections.abc import Collection
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tenure.api.policy import Policy
 from tenure.api.run import Estimate
@@ -16,7 +18,7 @@ from tenure.ledger import CompletedRow
 from tenure.shell.estimates import Estimates, worlds
 from tenure.testing import Fleet, at, budget, envelope, nodes, run
 from tenure.testing.builders import FLAVOR
-from tenure.units import HOUR, MINUTE, Instant, format_time, parse_time
+from tenure.units import DAY, HOUR, MINUTE, SECOND, Instant, format_time, parse_time
 from tests.cli.support import call, run_yaml, still, submit
 
 
@@ -191,3 +193,19 @@ def test_a_plan_says_when_a_run_would_be_likely_to_start(crowded: Path) -> None:
     told = still(call("runs", "plan", "-f", "-", fleet=crowded, stdin=more).out)
     assert "Likely: CLOCK" in told
     assert "UTC, from declared durations alone" in told
+
+
+@given(st.integers(0, 3 * 365 * DAY), st.integers(-2 * DAY, 400 * DAY), st.sampled_from([1, SECOND]))
+def test_an_instant_is_told_alike_however_it_comes(since: Instant, until: int, unit: int) -> None:
+    """The text of an object is copied where that will do: to a later day, to the second."""
+    now = parse_time("2025-11-01T12:00:00Z") + since
+    text = format_time((now + until) // unit * unit)
+    assert queued._clock(text, now) == queued.clock(max(now, parse_time(text)), now)
+
+
+@pytest.mark.parametrize("days", [299, 300])
+@pytest.mark.parametrize("hours", [-1, 0, 1])
+def test_a_year_is_told_from_the_same_instant_on(days: int, hours: int) -> None:
+    now = parse_time("2025-11-01T12:00:00Z")
+    then = now + days * DAY + hours * HOUR
+    assert queued._clock(format_time(then), now) == queued.clock(then, now)

@@ -8,7 +8,9 @@ import yaml
 from inline_snapshot import snapshot
 
 from tenure.cli import output
+from tenure.cli.view import StateView
 from tenure.cli.words import span
+from tenure.testing import Fleet, budget, namespace, node, run
 from tenure.units import DAY, HOUR, MINUTE, SECOND
 from tests.cli.support import call, still
 
@@ -52,6 +54,16 @@ def test_list_shows_one_namespace_and_says_where_the_others_are(past: Path) -> N
     assert (done.code, done.out) == (0, "")
     assert done.err == "no runs in namespace default; 5 runs in all namespaces: kubectl-runs list -A\n"
     assert len(call("runs", "list", "-n", "rai", fleet=past).out.splitlines()) == 6
+
+
+def test_a_namespace_whose_name_begins_like_anothers_is_another() -> None:
+    fleet = Fleet(node("n0"), budget("a"))
+    for space in ("lab", "labs", "la"):
+        fleet.apply(namespace(space), run("train", 1, owner="org:a", namespace=space))
+    view = StateView(fleet.state, now=fleet.now)
+    assert [line.key for line in view.lines("lab")] == ["lab/train"]
+    assert [line.key for line in view.lines()] == ["la/train", "lab/train", "labs/train"]
+    assert view.lines("nowhere") == []
 
 
 @pytest.mark.parametrize(

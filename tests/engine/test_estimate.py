@@ -24,7 +24,7 @@ from tenure.engine.estimate import (
     Waiting,
     estimate,
 )
-from tenure.engine.estimate.play import Play
+from tenure.engine.estimate.play import Claim, Play
 from tenure.engine.estimate.ratios import ENOUGH, KEPT, MILLION, quantiles
 from tenure.engine.estimate.replay import REPLAYS
 from tenure.units import DAY, FOREVER, HOUR, MINUTE, Instant, Micros
@@ -337,6 +337,62 @@ def test_no_replay_holds_more_than_there_is_and_levels_are_what_they_say(
     assert min(seen) >= 0
     size = free + sum(gpus for gpus, _ in running)
     assert max(seen) <= size
+
+
+PROMISED = st.lists(st.tuples(st.integers(1, 16), st.integers(-5, 60), st.integers(1, 40)), max_size=5)
+
+
+@given(RUNNING, PROMISED, WAITING, RATIOS, st.integers(0, 16))
+def test_the_earliest_start_is_that_of_all_that_is_declared(
+    running: list[tuple[int, int]], promised: list[tuple[int, int, int]], waiting: list[tuple[int, int]],
+    ratios: list[int], free: int,
+) -> None:  # fmt: skip
+    """What is declared is kept in order; here it is put together anew for each question. Some promises are late."""
+    history = History(Completed("org:a", 10, real) for real in ratios)
+    held, queue = _queue(running, waiting)
+    claims = [promise(f"p{n}", gpus, by, lasts) for n, (gpus, by, lasts) in enumerate(promised)]
+    kept = Play._earliest
+
+    def checked(self: Play, gpus: int, lasts: Micros, before: Instant, mine: Claim | None) -> Instant | None:
+        found = kept(self, gpus, lasts, before, mine)
+        assert found == _earliest(self, gpus, lasts, before, mine)
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Play, "_earliest", checked)
+        estimate(Pool(free), held, claims, queue, history, 0)
+
+
+def _earliest(play: Play, gpus: int, lasts: Micros, before: Instant, mine: Claim | None) -> Instant | None:
+    now, others = play.now, [claim for claim in play._bounds if claim is not mine]
+    steps = [step for step in play._declared if step[0] > now]
+    steps += [(claim.by, claim.gpus) for claim in others if claim.by > now]
+    steps += [(max(now, claim.by) + claim.lasts, -claim.gpus) for claim in others if claim.lasts < FOREVER]
+    level = play.free - sum(claim.gpus for claim in others if claim.by <= now)
+    start = now if level >= gpus else None
+    for at, taken in sorted(steps):
+        if start is not None and at >= start + lasts:
+            break
+        level -= taken
+        start = None if level < gpus else at if start is None else start
+    return start if start is None or start <= before else None
+
+
+def test_who_started_in_no_other_replay_starts_as_in_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looking at all replays for everybody says the same."""
+    monkeypatch.setattr("tenure.engine.estimate.replay.STARTS_FIRST", 100)
+    monkeypatch.setattr("tenure.engine.estimate.replay.STARTS", 30)
+    pool, running, waiting, history = crowd(400)
+    short = estimate(pool, running, [], waiting, history, 0)
+    play = Play.run
+
+    def everybody(self: Play, asked: set[int] | None = None, *, most: int) -> list[Instant]:
+        starts = play(self, asked, most=most)
+        self.started = [*range(len(starts))]
+        return starts
+
+    monkeypatch.setattr(Play, "run", everybody)
+    assert short == estimate(pool, running, [], waiting, history, 0)
 
 
 @given(RUNNING, WAITING, RATIOS, st.integers(0, 16))

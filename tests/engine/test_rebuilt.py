@@ -181,3 +181,18 @@ def test_other_label_keys_do_not_make_the_engine_forget_how_long_work_takes(rebu
     twin.head = fleet.state.head
     assert step(twin, event, now=fleet.now) == fleet.handle(event)
     assert fleet.state.reservations["lab/next"].plan.start == at("70m")
+
+
+@anyhow
+def test_the_line_is_the_same_whatever_the_runs_are_called(rebuilt: Rebuilt) -> None:
+    """An image holds runs by name; they are lined up by age."""
+    fleet = Fleet(node("n0"), budget("a"), budget("b"), policy=Policy(promise_depth=1))
+    fleet.start(run("runs", 8, owner="org:a"))
+    for name in ("m", "z", "c", "y", "a"):
+        fleet.later("1m")
+        fleet.apply(run(name, 8, owner=f"org:{'a' if name < 'n' else 'b'}", lasts="1h"))
+    again = rebuilt(fleet)
+    assert again.queue.waiting("H100-80GB") == fleet.state.queue.waiting("H100-80GB")
+    assert again.queue.lined("H100-80GB") == fleet.state.queue.lined("H100-80GB")
+    assert {kind.key: kind.line.ages() for kind in again.queue.classes("H100-80GB")} == {
+        kind.key: kind.line.ages() for kind in fleet.state.queue.classes("H100-80GB")}  # fmt: skip

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from tenure.api.policy import Policy
+from tenure.engine.demand import compile_demand
 from tenure.engine.reasons import CAUSES, RULES, for_whom, sentence
 from tenure.facts import Reason
 from tenure.testing import Fleet, at, budget, envelope, node, nodes, run
@@ -227,3 +228,11 @@ def test_who_was_promised_nothing_started_when_it_could() -> None:
     fleet.apply(run("poor", 4, owner="org:b"))
     fleet.succeed("lab/mine")
     assert last(fleet, "Released", "lab/poor") == "It started as soon as it could: no start was promised."
+
+
+@pytest.mark.parametrize("group", [None, 4])
+@pytest.mark.parametrize("spares", [0, 1])
+@pytest.mark.parametrize("gpus", [3, 8, 10])
+def test_what_a_demand_needs_is_charged_with_its_spares(gpus: int, spares: int, group: int | None) -> None:
+    demand = compile_demand(run("train", gpus, owner="org:a", group=group, spares=spares if group else 0))
+    assert demand.need == demand.shape(demand.widths[-1]).gpus

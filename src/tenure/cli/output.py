@@ -155,8 +155,10 @@ def plain(table: Table) -> list[str]:
     ['NAME   GPUS', 'a         8', 'bcdef    16']
     """
     grid = _grid(table)
-    widths = _widths(grid)
-    return [_join(row, widths, table.columns) for row in grid]
+    form = "  ".join(
+        f"{{:{'>' if column.right else '<'}{wide}}}" for column, wide in zip(table.columns, _widths(grid), strict=True)
+    )
+    return [form.format(*row).rstrip() for row in grid]
 
 
 def _grid(table: Table) -> list[list[str]]:
@@ -165,14 +167,6 @@ def _grid(table: Table) -> list[list[str]]:
 
 def _widths(grid: list[list[str]]) -> list[int]:
     return [max(map(len, cells)) for cells in zip(*grid, strict=True)]
-
-
-def _join(row: list[str], widths: list[int], columns: tuple[Column, ...]) -> str:
-    cells = [
-        cell.rjust(width) if column.right else cell.ljust(width)
-        for cell, width, column in zip(row, widths, columns, strict=True)
-    ]
-    return "  ".join(cells).rstrip()
 
 
 def _text(cell: Cell) -> str:

@@ -16,6 +16,7 @@ Instants are UTC, to the minute, with their day where it is not today's.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from tenure.cli.words import plural
@@ -35,19 +36,52 @@ _BASES = {
 
 def clock(at: Instant, now: Instant) -> str:
     """An instant to the minute; the day is said if it is another one, the year if it is far off."""
-    text = format_time(at - at % MINUTE)
-    if at // DAY == now // DAY:
-        return text[11:16]
-    day = f"{_MONTHS[int(text[5:7]) - 1]} {int(text[8:10])}"
-    return f"{day} {text[11:16]}" if abs(at - now) < 300 * DAY else f"{day} {text[:4]}"
+    day, minutes = at // DAY, at % DAY // MINUTE
+    time = f"{minutes // 60:02}:{minutes % 60:02}"
+    if day == now // DAY:
+        return time
+    date, year = _date(day)
+    return f"{date} {time if abs(at - now) < 300 * DAY else year}"
+
+
+@lru_cache(maxsize=1024)  # a long queue goes on for years, not for millennia
+def _date(day: int) -> tuple[str, str]:
+    """A day since 1970 as month and day, and its year."""
+    text = format_time(day * DAY)
+    return f"{_MONTHS[int(text[5:7]) - 1]} {int(text[8:10])}", text[:4]
 
 
 def band(one: Estimate | None, now: Instant) -> str:
     """From when until when a run is likely to start; nothing where nobody knows."""
     if one is None or one.likely_start is None or one.latest_likely is None:
         return ""
-    first, last = (clock(max(now, parse_time(at)), now) for at in (one.likely_start, one.latest_likely))
+    first, last = _clock(one.likely_start, now), _clock(one.latest_likely, now)
     return first if first == last else f"{first}-{_shortened(first, last)}"
+
+
+def _clock(text: str, now: Instant) -> str:
+    """The same of an instant as objects tell it, or of now if that is later. Most of a long queue starts on a later
+    day: what is asked of such a day is known, and its time is there to be copied.
+
+    >>> now = parse_time("2025-11-01T12:00:30Z")
+    >>> [_clock(at, now) for at in ("2025-11-02T00:00:59Z", "2025-11-01T12:00:59Z", "2025-11-01T11:00:00Z")]
+    ['Nov 2 00:00', '12:00', '12:00']
+    """
+    if len(text) == _TO_THE_SECOND:
+        date = _later_day(text[:10], now // DAY)
+        if date:
+            return f"{date} {text[11:16]}"
+    return clock(max(now, parse_time(text)), now)
+
+
+_TO_THE_SECOND = len("2025-11-01T12:00:00Z")
+
+
+@lru_cache(maxsize=1024)
+def _later_day(text: str, today: int) -> str:
+    """A day that comes, as it stands before a time; nothing if it is today, or over, or told with its year."""
+    day = parse_time(f"{text}T00:00:00Z") // DAY
+    return _date(day)[0] if 0 < day - today < 300 else ""
 
 
 def _shortened(first: str, last: str) -> str:

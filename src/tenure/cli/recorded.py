@@ -6,6 +6,7 @@ the difference. What is told to a fleet does: ``local.py`` and ``cluster.py`` ad
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Unpack
@@ -166,6 +167,7 @@ class Followed:
     """A ledger as it grows: the state, kept up with the entries that were not folded yet."""
 
     def __init__(self, fleet: Fleet) -> None:
+        gc.enable()  # this may go on for days
         self._fleet, self._ledger = fleet, fleet.ledger
         self._state, self._seq = rebuild(LedgerStore(self._ledger))
         self._estimates = _estimates(fleet)

@@ -22,7 +22,7 @@ from tenure.engine.rows import bound_of, claims
 from tenure.engine.shown import Risks, of_now
 from tenure.engine.state import PodRow, RunRow
 from tenure.engine.topology import Location, Row, is_fenced, is_ready, slots
-from tenure.engine.words import NO_TIMES, Words
+from tenure.engine.words import NO_TIMES, Words, is_hopeless
 from tenure.facts import Lease, Reservation
 from tenure.units import Instant, parse_time
 
@@ -55,9 +55,10 @@ class StateView:
     # -- runs --
 
     def lines(self, namespace: str | None = None) -> list[RunLine]:
-        rows = (row for row in self._state.runs.values() if namespace in (None, row.namespace))
-        ordered = sorted(rows, key=lambda row: (row.namespace, row.name))
-        return [run_line(self._state, row, self.now, self._words) for row in ordered]
+        runs, prefix = self._state.runs, f"{namespace}/"
+        rows = [row for key, row in runs.items() if namespace is None or key.startswith(prefix)]
+        rows.sort(key=lambda row: (row.namespace, row.name))
+        return [run_line(self._state, row, self.now, self._words) for row in rows]
 
     def line(self, namespace: str, name: str) -> RunLine | None:
         row = self._state.runs.get(f"{namespace}/{name}")
@@ -65,7 +66,8 @@ class StateView:
 
     def run(self, namespace: str, name: str) -> Run:
         row = self._state.runs[f"{namespace}/{name}"]
-        shown = render.run(self._state, row, now=self.now, words=self._words, risks=self._risks)
+        risks = self._risks if row.leases else None  # what may be lost is what it holds
+        shown = render.run(self._state, row, now=self.now, words=self._words, risks=risks)
         return likely(shown, self.estimates([row.key]).get(row.key)) if row.life.phase == "Pending" else shown
 
     def estimates(self, keys: Sequence[str] | None = None) -> Mapping[str, Estimate]:
@@ -172,16 +174,16 @@ def likely(run: Run, estimate: Estimate | None) -> Run:
 
 def run_line(state: State, row: RunRow, now: Instant, words: Words, *, fresh: bool = False) -> RunLine:
     """``fresh``: why it waits is told in the numbers of now, which takes a search."""
-    life, meta = row.life, row.run.metadata
+    life = row.life
     promised = state.reservations.get(row.key)
     waits = life.phase == "Pending"
     reason, message = words.told_freshly(row) if fresh else words.told(row)
     return RunLine(
         namespace=row.namespace, name=row.name, owner=row.demand.owner, flavor=row.demand.flavor,
         phase=render.run_phase(row), gpus=_asked(row), held=row.active(),
-        need=row.demand.shape(row.demand.widths[-1]).gpus,
-        blocked=waits and any(mark.type == "Blocked" and mark.status == "True" for mark in life.marks),
-        created=parse_time(meta.creation_timestamp) if meta.creation_timestamp else None, started=life.started,
+        need=row.demand.need,
+        blocked=waits and is_hopeless(row),
+        created=_created(row), started=life.started,
         retry_at=life.not_before if waits and life.not_before > now else None,
         planned=promised.plan.start if promised is not None else None,
         by=bound_of(promised) if promised is not None and claims(promised) else None, queue=words.queue(row),
@@ -189,6 +191,13 @@ def run_line(state: State, row: RunRow, now: Instant, words: Words, *, fresh: bo
         restarts=life.restarts, stopping=life.phase == "Stopping", requeued=waits and life.cut, reason=reason,
         message=message,
     )  # fmt: skip
+
+
+def _created(row: RunRow) -> Instant | None:
+    text = row.run.metadata.creation_timestamp
+    if not text:
+        return None
+    return row.order[0] if row.asked is None else parse_time(text)
 
 
 def _asked(row: RunRow) -> int:

@@ -24,7 +24,7 @@ _SHOWN_MAX = 4000
 
 def safe(text: str) -> str:
     """The text with everything spelled out that could steer a terminal."""
-    return escape(text, limit=_SHOWN_MAX)
+    return text if len(text) <= _SHOWN_MAX and text.isprintable() else escape(text, limit=_SHOWN_MAX)
 
 
 def span(length: Micros) -> str:

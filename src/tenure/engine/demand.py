@@ -76,6 +76,12 @@ class Demand(Struct, frozen=True):
     fill: bool = False
     """Opportunistic: may also run on other runs' spares."""
 
+    @property
+    def need(self) -> int:
+        """GPUs that it is charged for at its narrowest: active and spare."""
+        least = self.widths[-1]
+        return self.shape(least).gpus if self.spares else least
+
     def shape(self, width: int) -> Shape:
         unit = self.group or self.pod or 1
         full, tail = divmod(width, unit)
@@ -99,11 +105,11 @@ def compile_demand(run: Run) -> Demand:
         top = min(top, elastic.desired_total_gpus or elastic.max_total_gpus)
         widths = range(top, elastic.min_total_gpus - 1, -elastic.step_gpus)
         group = group or elastic.step_gpus
-    expected = spec.runtime.expected_duration
+    expected, selector = spec.runtime.expected_duration, spec.locality.selector
     return Demand(
         owner=spec.owner,
         flavor=spec.resources.gpu_type,
-        selector=tuple(sorted(spec.locality.selector.items())),
+        selector=tuple(sorted(selector.items())) if selector else (),
         widths=widths,
         group=group,
         spares=spec.spares_per_group,

@@ -39,6 +39,9 @@ class _Counters(Struct, frozen=True):
     replaced: tuple[tuple[int, int], ...]
 
 
+_NOTHING_COUNTED = _Counters(0, 0, 0, (), ())
+
+
 class _RunImage(Struct, frozen=True):
     run: Run
     life: Life
@@ -190,9 +193,12 @@ def load(body: bytes) -> State:
     _load_money(state, image)
     for one in image.runs:
         row = RunRow(one.run, one.life, asked=one.asked)
-        row.meters = {(funding, payer): Meter(*line) for funding, payer, line in one.meters}
-        _load_counters(row.counters, one.counters)
-        state.restore_run(row)
+        if one.meters:
+            row.meters = {(funding, payer): Meter(*line) for funding, payer, line in one.meters}
+        if one.counters != _NOTHING_COUNTED:
+            _load_counters(row.counters, one.counters)
+        state.runs[row.key] = row
+    state.restore_queue()
     for lease in spares_first(image.leases):
         state.register(lease)
         state.books.commit(lease)

@@ -18,7 +18,7 @@ from tenure.engine.books import Books, Fund, FundKey
 from tenure.engine.family import Family
 from tenure.engine.names import Departed
 from tenure.engine.plan import World
-from tenure.engine.queue.age import Rank
+from tenure.engine.queue.age import Age, Rank
 from tenure.engine.queue.changes import Changes
 from tenure.engine.queue.order import Queue
 from tenure.engine.rows import (
@@ -379,9 +379,10 @@ class Indexes:
         resolves = self.policy.on_budget_shortage == "Resolve"
         return self.timeline.fund_ends(fund.key, *(fund.foreseen(now) if resolves else (None, None)))
 
-    def restore_run(self, row: RunRow) -> None:
-        self.runs[row.key] = row
-        if waits(row.life):
+    def restore_queue(self) -> None:
+        """Line up all who wait, oldest first: each one at the end, since a place in the midst of a long line costs as
+        much as the line is long."""
+        for row in sorted((row for row in self.runs.values() if waits(row.life)), key=_age):
             self._queue_up(row)
 
     def mark_all(self) -> None:
@@ -389,7 +390,8 @@ class Indexes:
         self.changes.everything()
         for row in self.runs.values():
             if waits(row.life):
-                self.line_up(row)
+                if row.life.not_before or row.key in self.promises.get(row.demand.flavor, ()):
+                    self.line_up(row)  # all others stand in line since they wait
                 self.agenda.run_changed(row.key)
                 self._set_timers(row)
             elif row.life.bound is not None:
@@ -415,6 +417,10 @@ class Indexes:
         row = self.topology.rows.get(node)
         for key in sorted(row.leases) if row else ():
             yield self.leases[key]
+
+
+def _age(row: RunRow) -> Age:
+    return row.order
 
 
 def waits(life: Life) -> bool:

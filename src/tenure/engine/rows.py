@@ -92,7 +92,8 @@ class RunRow:
 
     def active(self) -> int:
         """Width: open GPUs on which the run works; its spares stand by."""
-        return sum(len(lease.gpus) for lease in self.leases.values() if lease.role != "Spare")
+        leases = self.leases.values()
+        return sum([len(lease.gpus) for lease in leases if lease.role != "Spare"]) if leases else 0
 
 
 def spares_first(leases: Iterable[Lease]) -> list[Lease]:

@@ -8,8 +8,6 @@ in the queue: both cost next to nothing for each run. Whoever looks at a single 
 
 from __future__ import annotations
 
-import msgspec
-
 from tenure.api.run import QueuePlace
 from tenure.engine.cover import Purse, walk
 from tenure.engine.demand import Demand
@@ -35,7 +33,10 @@ NO_TIMES = {
 
 def is_hopeless(row: RunRow) -> bool:
     """True if no envelope or no node could ever serve a run, as things are."""
-    return any(mark.type == "Blocked" and mark.status == "True" for mark in row.life.marks)
+    for mark in row.life.marks:  # noqa: SIM110 -- asked twice of each run of a long list, and half as dear
+        if mark.type == "Blocked" and mark.status == "True":
+            return True
+    return False
 
 
 class Words:
@@ -44,8 +45,9 @@ class Words:
     def __init__(self, state: State, *, now: Instant) -> None:
         self._state = state
         self._now = now
-        self._purses: dict[Demand, list[tuple[Micros, int]]] = {}
-        """By demand, widths and duration aside: (duration, GPUs that can be paid for so long)."""
+        self._purses: dict[tuple[object, ...], list[tuple[Micros, int]]] = {}
+        """By what of a demand its money depends on, width and duration aside: (duration, GPUs that can be paid for so
+        long)."""
 
     def told(self, row: RunRow) -> tuple[str, str]:
         """What is to be said about a run, as a code and as a sentence, as it was recorded.
@@ -79,12 +81,11 @@ class Words:
         Who asks for longer is paid for no more GPUs, so one answer serves many demands that differ in how long they
         take and how wide they are.
         """
-        need, lasts = demand.shape(demand.widths[-1]).gpus, demand.duration or 0
-        alike = msgspec.structs.replace(
-            demand, widths=range(_ALL, _ALL - 1, -1), group=0, spares=0, pod=0, spread=True, fill=False,
-            duration=0 if demand.duration else None,
+        need, lasts = demand.need, demand.duration or 0
+        known = self._purses.setdefault(
+            (demand.owner, demand.flavor, demand.selector, demand.borrow, demand.max_borrow, demand.sponsors,
+             not demand.duration), [],
         )  # fmt: skip
-        known = self._purses.setdefault(alike, [])
         for asked, gpus in known:
             if asked >= lasts and gpus >= need:
                 return True
@@ -115,7 +116,7 @@ class Words:
         one, life, demand = self._state.reservations.get(row.key), row.life, row.demand
         if one is not None and one.state == "Blocked" and not paid:
             return one.message
-        need = demand.shape(demand.widths[-1]).gpus
+        need = demand.need
         gpus = f"{need} {demand.flavor} GPU{'' if need == 1 else 's'}"
         if not paid:
             rule = RULES.get(life.reason)

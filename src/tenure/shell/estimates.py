@@ -31,7 +31,7 @@ from tenure.engine.estimate import (
     Waiting,
     estimate,
 )
-from tenure.engine.queue.order import run_of
+from tenure.engine.queue.order import WaitingClass, run_of
 from tenure.engine.rows import bound_of
 from tenure.engine.state import RunRow
 from tenure.engine.words import is_hopeless
@@ -88,7 +88,7 @@ class Estimates:
                 known = self._estimate(state, flavor, now, wanted)
                 if wanted is None:
                     self._kept[flavor], self._made[flavor] = known, now
-            found |= {key: one for key, one in known.items() if wanted is None or key in wanted}
+            found |= known if wanted is None else {key: one for key, one in known.items() if key in wanted}
         return found
 
     def _estimate(self, state: State, flavor: str, now: Instant, only: set[str] | None) -> dict[str, Shown]:
@@ -230,22 +230,32 @@ def _dealt(
     """Those without a promise, by age, each in the cluster that has least ahead of it for each GPU."""
     work = {cluster: sum(run.gpus * (run.lasts or HOUR) for run in promised.get(cluster, ())) for cluster in size}
     limits: dict[Demand, int] = {}
+    alike: dict[WaitingClass, tuple[int, list[str], int]] = {}
+    """Of those that differ in how long they take: GPUs, clusters, GPUs that can be paid for."""
     found: dict[str, list[Waiting]] = {}
     for row in lined:
-        demand = row.demand
-        gpus = demand.shape(demand.widths[-1]).gpus
-        named = dict(demand.selector).get("cluster")
-        places = sorted(size) if named is None else [named] if named in size else []
-        places = [one for one in places if gpus <= size[one]] or places
+        demand, kind = row.demand, state.queue.class_of(row.key)
+        known = alike.get(kind)
+        if known is None:
+            gpus = demand.need
+            places = _places(demand, gpus, size)
+            known = alike[kind] = gpus, places, _limit(state, demand, limits, now=now) if places else 0
+        gpus, places, limit = known
         if not places:
             continue
-        cluster = min(places, key=lambda one: work[one] // max(1, size[one]))
+        cluster = places[0] if len(places) == 1 else min(places, key=lambda one: work[one] // max(1, size[one]))
         work[cluster] += gpus * (demand.duration or HOUR)
-        limit = _limit(state, demand, limits, now=now)
         found.setdefault(cluster, []).append(
             Waiting(row.key, demand.owner, gpus, demand.duration, limit if limit < size[cluster] else None)
         )
     return found
+
+
+def _places(demand: Demand, gpus: int, size: Mapping[str, int]) -> list[str]:
+    """The clusters in which a demand may wait: those that are large enough, if any is."""
+    named = dict(demand.selector).get("cluster")
+    places = sorted(size) if named is None else [named] if named in size else []
+    return [one for one in places if gpus <= size[one]] or places
 
 
 def _limit(state: State, demand: Demand, known: dict[Demand, int], *, now: Instant) -> int:

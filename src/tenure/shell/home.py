@@ -32,6 +32,7 @@ from tenure.engine import (
 )
 from tenure.engine.state import PodRow, RunRow
 from tenure.facts import Cleared, Ending, Entry, Fact, Placed, Seen
+from tenure.shell.collector import nothing_collected
 from tenure.shell.custodian import Custodian
 from tenure.shell.executor import Attentive, Executor, PodReport, PodWork
 from tenure.shell.store import Store, Writing
@@ -55,13 +56,14 @@ def rebuild(store: Store) -> tuple[State, int]:
 def _rebuilt(store: Store) -> tuple[State, int, int]:
     """The same, and the number of the entry that the newest image is of: images are due by what has to be folded
     after them, whoever wrote it, or a fleet of short-lived processes would never have one."""
-    image = store.snapshot()
-    state, imaged = (State(store.fleet), 0) if image is None else (load(image.body), image.seq)
-    seq = imaged
-    for entry in store.entries(after=seq):
-        fold_entry(state, entry)
-        seq = entry.seq
-    return state, seq, imaged
+    with nothing_collected():
+        image = store.snapshot()
+        state, imaged = (State(store.fleet), 0) if image is None else (load(image.body), image.seq)
+        seq = imaged
+        for entry in store.entries(after=seq):
+            fold_entry(state, entry)
+            seq = entry.seq
+        return state, seq, imaged
 
 
 def fold_entry(state: State, entry: Entry) -> None:

@@ -66,13 +66,15 @@ def command(session: Session, output: Format, wanted: tuple[str, ...], owner: st
             if (not wanted or line.phase in wanted or _shown(line) in wanted)
             and (owner is None or _is_under(line.owner, owner))
         ]
-        lines.sort(key=_ORDER[sort])
-        waits = output != "name" and any(line.phase == "Pending" for line in lines)
-        likely = view.estimates() if waits else {}
+        if sort != "name":  # they come by name
+            lines.sort(key=_ORDER[sort])
+        likely = _likely(session, view, lines, output)
         empty = "" if lines else _empty(session, view)
         show(
             output,
-            tables=lambda: [table(lines, view, likely, all_namespaces=session.all_namespaces, empty=empty)],
+            tables=lambda: [
+                table(lines, view, likely, all_namespaces=session.all_namespaces, empty=empty, wide=output == "wide")
+            ],
             data=lambda: listing(_objects(lines, view)),
             names=lambda: (line.key for line in lines),
             hint=_hint(session, lines, driven=fleet.driven, drive=fleet.drive_command)
@@ -81,15 +83,25 @@ def command(session: Session, output: Format, wanted: tuple[str, ...], owner: st
         )
 
 
+def _likely(session: Session, view: View, lines: list[RunLine], output: Format) -> Mapping[str, Estimate]:
+    """When those that wait are likely to start. Of some it is cheaper to ask for these; but who shows whole objects
+    asks for each of them again, and all are known then."""
+    if output == "name" or not any(line.phase == "Pending" for line in lines):
+        return {}
+    if session.all_namespaces or output not in ("table", "wide"):
+        return view.estimates()
+    return view.estimates([line.key for line in lines if line.phase == "Pending"])
+
+
 def _is_under(owner: str, wanted: str) -> bool:
     return owner == wanted or owner.startswith(f"{wanted}:")
 
 
 def table(
     lines: list[RunLine], view: View, likely: Mapping[str, Estimate] | None = None, *, all_namespaces: bool,
-    empty: str = "",
+    empty: str = "", wide: bool = True,
 ) -> Table:  # fmt: skip
-    """Runs as a table; `watch` draws the same."""
+    """Runs as a table; `watch` draws the same. Unless it is ``wide``, columns that are only then shown stay empty."""
     likely = likely or {}
     heads = [
         "NAME",
@@ -104,12 +116,19 @@ def table(
         "+STARTED",
         "WHY",
     ]
-    rows = [_row(line, view, likely.get(line.key)) for line in lines]
-    if any(line.promise for line in lines):
+    promised = any(line.promise for line in lines)
+    if promised:
         heads = [*heads[:5], ">STARTS-IN", "+PLANNED", *heads[5:]]
-        rows = [[*row[:5], *_planned(line, view), *row[5:]] for line, row in zip(lines, rows, strict=True)]
     if all_namespaces:
-        heads, rows = ["NAMESPACE", *heads], [[line.namespace, *row] for line, row in zip(lines, rows, strict=True)]
+        heads = ["NAMESPACE", *heads]
+    rows: list[list[Cell]] = [
+        [
+            *((line.namespace,) if all_namespaces else ()), *_first(line, view),
+            *(_planned(line, view, wide=wide) if promised else ()), *(_more(line) if wide else _NO_MORE),
+            standing(line, likely.get(line.key), view.now) or why(line, view),
+        ]
+        for line in lines
+    ]  # fmt: skip
     return Table(columns(*heads), rows, empty)
 
 
@@ -118,21 +137,26 @@ def _shown(line: RunLine) -> str:
     return "Blocked" if line.blocked else "Stopping" if line.stopping else line.phase
 
 
-def _row(line: RunLine, view: View, likely: Estimate | None) -> list[Cell]:
+def _first(line: RunLine, view: View) -> tuple[Cell, ...]:
     shown = ("Blocked", "bad") if line.blocked else phase(_shown(line))
-    return [
-        line.name, shown, f"{line.held}/{line.gpus}", line.owner, age(line.created, view.now), line.flavor,
-        "-" if line.attempt is None else str(line.attempt), str(line.restarts), stamp(line.created),
-        stamp(line.started), standing(line, likely, view.now) or why(line, view),
-    ]  # fmt: skip
+    return line.name, shown, f"{line.held}/{line.gpus}", line.owner, age(line.created, view.now)
 
 
-def _planned(line: RunLine, view: View) -> list[Cell]:
+def _more(line: RunLine) -> tuple[Cell, ...]:
+    attempt = "-" if line.attempt is None else str(line.attempt)
+    return line.flavor, attempt, str(line.restarts), stamp(line.created), stamp(line.started)
+
+
+_NO_MORE = ("",) * 5
+
+
+def _planned(line: RunLine, view: View, *, wide: bool) -> tuple[Cell, ...]:
     """When a run that waits is planned to start."""
     if line.planned is None:
-        return [("none", "bad") if line.promise else "", "-"]
+        return ("none", "bad") if line.promise else "", "-"
     due = line.promise == "Active" or line.planned <= view.now
-    return [("now", "good") if due else age(view.now, line.planned), stamp(line.planned)]
+    exact = stamp(line.planned) if wide else ""
+    return ("now", "good") if due else age(view.now, line.planned), exact
 
 
 def why(line: RunLine, view: View) -> str:

@@ -9,7 +9,7 @@ knows no backfill; it is for what is so deep in a queue that little but its orde
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
@@ -67,8 +67,8 @@ def size_class(lasts: Micros) -> int:
     return 4 * bits + (max(lasts, 4) >> (bits - 3)) - 8 if lasts else 0
 
 
-def pour(starts: list[Instant], lanes: list[tuple[Instant, int]], runs: Runs, lengths: list[Micros], *,
-         now: Instant) -> None:  # fmt: skip
+def pour(starts: list[Instant], lanes: list[tuple[Instant, int]], runs: Runs, length_of: Callable[[int], Micros],
+         *, now: Instant) -> None:  # fmt: skip
     """Give everybody a start who has none; ``lanes``: (instant, GPUs) of what comes free.
 
     A run starts when it has the last GPU that it needs. Others use the first ones until then, so they count as taken
@@ -78,9 +78,10 @@ def pour(starts: list[Instant], lanes: list[tuple[Instant, int]], runs: Runs, le
     room = sum(gpus for _, gpus in lanes)
     spent: dict[str, int] = {}
     for run, start in enumerate(starts):
-        gpus, length, limit = runs.gpus[run], lengths[run], runs.limits[run]
+        gpus, limit = runs.gpus[run], runs.limits[run]
         if start < FOREVER or gpus > room:
             continue
+        length = length_of(run)
         if limit is not None:
             before = spent.get(runs.owners[run], 0)
             starts[run] = now + before // limit

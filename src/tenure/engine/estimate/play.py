@@ -20,6 +20,7 @@ What is left after so many starts can be poured (``columns``), which is faster a
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 
 from tenure.engine.estimate.columns import Held, Runs, pour
@@ -40,17 +41,19 @@ class Play:
     """The state of one replay."""
 
     def __init__(
-        self, free: int, held: list[Held], ends: list[Instant], runs: Runs, lengths: list[Micros], *,
+        self, free: int, held: list[Held], ends: list[Instant], runs: Runs, length: Callable[[int], Micros], *,
         now: Instant, patience: Micros, places: int,
     ) -> None:  # fmt: skip
-        """``ends``: when each of those that hold GPUs leaves; ``lengths``: how long each that waits will take."""
-        self.now, self.free, self.runs, self.lengths = now, free, runs, lengths
+        """``ends``: when each of those that hold GPUs leaves; ``length``: how long one that waits will take."""
+        self.now, self.free, self.runs, self.length = now, free, runs, length
         self.patience, self.places = patience, places
         self.starts: list[Instant] = [FOREVER] * len(runs.gpus)
         self._ends = [(end, run.gpus, run.declared, run.owner) for run, end in zip(held, ends, strict=True)
                       if end < FOREVER]  # fmt: skip
         heapify(self._ends)
         self._declared = sorted((run.declared, -run.gpus) for run in held if run.declared < FOREVER)
+        self._steps = [*self._declared]
+        """What is declared, in order of time: (when, GPUs taken then), of those who run and of promises that stand."""
         self._in_use: dict[str, int] = {}
         for run in held:
             self._in_use[run.owner] = self._in_use.get(run.owner, 0) + run.gpus
@@ -68,7 +71,8 @@ class Play:
         """By bound."""
         for place, (by, opens) in enumerate(runs.promised):
             self._lay(Claim(place, runs.gpus[place], runs.lasts[place], by, opens, max(1, (by - now) // 10)))
-        self._count = 0
+        self.started: list[int] = []
+        """Who started, in order."""
 
     def run(self, asked: set[int] | None = None, *, most: int) -> list[Instant]:
         """Play until all have started, or those that are asked for, or so many; ``FOREVER`` for who has not."""
@@ -76,7 +80,7 @@ class Play:
         opens = sorted({claim.opens for claim in self._claims if claim.opens > self.now})
         self._asked, self._left = asked, left
         self._pass()
-        while self._left and self._count < most and (self._ends or opens):
+        while self._left and len(self.started) < most and (self._ends or opens):
             if not self._ends or (opens and opens[0] < self._ends[0][0]):
                 self.now = opens.pop(0)
             else:
@@ -100,7 +104,8 @@ class Play:
             self.free += gpus
             self._in_use[owner] -= gpus
             if declared < FOREVER:
-                del self._declared[bisect_left(self._declared, (declared, -gpus))]
+                _remove(self._declared, (declared, -gpus))
+                _remove(self._steps, (declared, -gpus))
             for claim in self._bounds:
                 if claim.by >= declared:
                     break
@@ -119,13 +124,14 @@ class Play:
         self.free -= gpus
         self.starts[run] = now
         self._gone[run] = 1
-        self._count += 1
+        self.started.append(run)
         if self._asked is None or run in self._asked:
             self._left -= 1
         self._in_use[owner] = self._in_use.get(owner, 0) + gpus
         if declared < FOREVER:
             insort(self._declared, (declared, -gpus))
-        end = min(now + self.lengths[run], until)
+            insort(self._steps, (declared, -gpus))
+        end = min(now + self.length(run), until)
         if end < FOREVER:
             heappush(self._ends, (end, gpus, declared, owner))
 
@@ -198,11 +204,15 @@ class Play:
                 other.level -= claim.gpus
         claim.level = level
         insort(self._bounds, claim, key=_bound)
+        for step in _steps_of(claim):
+            insort(self._steps, step)
         self._claims.insert(len(self._claims) if place is None else place, claim)
 
     def _take_back(self, claim: Claim) -> None:
         self._claims.remove(claim)
         self._bounds.remove(claim)
+        for step in _steps_of(claim):
+            _remove(self._steps, step)
         begin, end, gpus = claim.by, claim.by + claim.lasts, claim.gpus
         for other in self._bounds:
             if begin <= other.by < end:
@@ -211,17 +221,20 @@ class Play:
     def _earliest(self, gpus: int, lasts: Micros, before: Instant, mine: Claim | None) -> Instant | None:
         """The first instant by ``before`` from which so many GPUs are free for so long, by what is declared."""
         now, level = self.now, self.free
-        steps = self._declared[bisect_right(self._declared, (now, 0)) :]
-        for claim in self._bounds:
-            if claim is mine:
-                continue
-            if claim.by <= now:
+        steps = self._steps[bisect_right(self._steps, (now, FOREVER)) :]
+        if mine is not None:
+            for step in _steps_of(mine):
+                if step[0] > now:
+                    _remove(steps, step)
+        for claim in self._bounds:  # who is late has begun now
+            if claim.by > now:
+                break
+            if claim is not mine:
                 level -= claim.gpus
-            else:
-                steps.append((claim.by, claim.gpus))
-            if claim.lasts < FOREVER:
-                steps.append((max(now, claim.by) + claim.lasts, -claim.gpus))
-        steps.sort()
+                if claim.lasts < FOREVER:
+                    if claim.by + claim.lasts > now:
+                        _remove(steps, (claim.by + claim.lasts, -claim.gpus))
+                    insort(steps, (now + claim.lasts, -claim.gpus))
         start = now if level >= gpus else None
         for at, taken in steps:
             if start is None:
@@ -309,8 +322,17 @@ class Play:
     def pour(self) -> None:
         """Give the rest a start without playing it."""
         lanes = [(self.now, self.free), *((end, gpus) for end, gpus, _, _ in self._ends)]
-        pour(self.starts, lanes, self.runs, self.lengths, now=self.now)
+        pour(self.starts, lanes, self.runs, self.length, now=self.now)
 
 
 def _bound(claim: Claim) -> Instant:
     return claim.by
+
+
+def _steps_of(claim: Claim) -> list[tuple[Instant, int]]:
+    begins = (claim.by, claim.gpus)
+    return [begins] if claim.lasts >= FOREVER else [begins, (claim.by + claim.lasts, -claim.gpus)]
+
+
+def _remove(steps: list[tuple[Instant, int]], step: tuple[Instant, int]) -> None:
+    del steps[bisect_left(steps, step)]

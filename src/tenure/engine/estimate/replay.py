@@ -22,6 +22,7 @@ to the end; the others are broken off after ``STARTS`` starts, and whoever had n
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from hashlib import blake2b
 
 from tenure.engine.estimate.columns import Held, Runs, line_up
@@ -29,7 +30,7 @@ from tenure.engine.estimate.coverage import Correction
 from tenure.engine.estimate.play import Play
 from tenure.engine.estimate.ratios import MILLION, History
 from tenure.engine.estimate.world import Band, Basis, Lacking, Pool, Promised, Running, Waiting
-from tenure.units import FOREVER, HOUR, Instant
+from tenure.units import FOREVER, HOUR, Instant, Micros
 
 REPLAYS = 16
 """A power of two, so that any odd number steps through all of them."""
@@ -79,10 +80,9 @@ def _band(starts: list[Instant], basis: Basis, by: Instant | None, now: Instant,
     if latest >= FOREVER:
         return Band(None, None, "none", "run times")
     replayed = likely - now, latest - now
-    shown = [now + wait for wait in fit.correct(*replayed)]
-    if by is not None:
-        shown = [min(at, max(now, by)) for at in shown]
-    return Band(shown[0], shown[1], basis, replayed=replayed)
+    near, far = fit.correct(*replayed)
+    bound = FOREVER if by is None else max(now, by)
+    return Band(min(now + near, bound), min(now + far, bound), basis, replayed=replayed)
 
 
 def _never(run: Waiting, size: int) -> Lacking:
@@ -117,23 +117,32 @@ def _replay(
     scales = {owner: history.scales(owner, REPLAYS) for owner in owners}
     times = {owner: history.lengths(owner, None, 0, REPLAYS) for owner in owners}
     alike = all(min(of) == max(of) for of in [*ends, *scales.values()]) and FOREVER not in runs.lasts
+
+    def length(place: int, number: int) -> Micros:
+        """How long a run takes in a replay; found when it starts there, since most of a long queue never do."""
+        lasts, owner, (first, step) = runs.lasts[place], runs.owners[place], deals[place]
+        which = (first + number * step) % REPLAYS
+        return lasts * scales[owner][which] // MILLION or 1 if lasts < FOREVER else times[owner][which] or FOREVER
+
     stops, plays = [], []
+    started: set[int] = set()
+    """In any replay but the first."""
     for number in range(1 if alike else REPLAYS):
-        lengths = [
-            lasts * scales[owner][(first + number * step) % REPLAYS] // MILLION or 1 if lasts < FOREVER
-            else times[owner][(first + number * step) % REPLAYS] or FOREVER
-            for lasts, owner, (first, step) in zip(runs.lasts, runs.owners, deals, strict=True)
-        ]  # fmt: skip
-        play = Play(pool.free, held, [of[number] for of in ends], runs, lengths, now=now, patience=pool.patience,
-                    places=PLACES_ALONE if alike else PLACES)  # fmt: skip
+        play = Play(pool.free, held, [of[number] for of in ends], runs, partial(length, number=number), now=now,
+                    patience=pool.patience, places=PLACES_ALONE if alike else PLACES)  # fmt: skip
         plays.append(play.run(asked, most=STARTS if number else STARTS_FIRST))
-        if not number and not play.is_over:
+        if number:
+            started.update(play.started)
+        elif not play.is_over:
             play.pour()
         stops.append(0 if play.is_over else play.now)
+    last, all_stopped = max(stops[1:], default=0), all(stops[1:])
 
     def starts(place: int) -> list[Instant]:
-        """Where a replay was broken off, the first one goes on for it."""
+        """Where a replay was broken off, the first one goes on for it: alone, if that is so for all the others."""
         first = plays[0][place]
+        if all_stopped and first >= last and place not in started:
+            return [first]
         return [max(stop, first) if stop and its[place] == FOREVER else its[place]
                 for its, stop in zip(plays, stops, strict=True)]  # fmt: skip
 

@@ -45,12 +45,15 @@ class Line:
             self._blocks.append(_Block([age], [lasts]))
             self._firsts.append(age)
             return
-        place = max(0, bisect_right(self._firsts, age) - 1)
+        place = len(self._blocks) - 1
+        if age < self._firsts[place]:
+            place = max(0, bisect_right(self._firsts, age) - 1)
         block = self._blocks[place]
-        index = bisect_left(block.ages, age)
+        index = len(block.ages) if block.ages[-1] < age else bisect_left(block.ages, age)
         block.ages.insert(index, age)
         block.lasts.insert(index, lasts)
-        block.least = min(block.least, lasts)
+        if lasts < block.least:
+            block.least = lasts
         if len(block.ages) > 2 * _BLOCK:
             self._blocks[place : place + 1] = [
                 _Block(block.ages[:_BLOCK], block.lasts[:_BLOCK]),

@@ -83,7 +83,7 @@ class Queue:
             kind = classes[key] = WaitingClass(key)
         lasts = FOREVER if demand.duration is None else demand.duration
         self._runs[run] = Waiting(age, kind, lasts, ran=ran)
-        insort(self._ages.setdefault(demand.flavor, []), age)
+        _put(self._ages.setdefault(demand.flavor, []), age)
         self.put_in_line(run, in_line=in_line)
 
     def remove(self, run: str) -> None:
@@ -100,7 +100,7 @@ class Queue:
         if in_line:
             kind = one.kind = self._classes.setdefault(flavor, {}).setdefault(kind.key, kind)
             kind.line.add(one.age, one.lasts)
-            insort(self._lined.setdefault(flavor, []), one.age)
+            _put(self._lined.setdefault(flavor, []), one.age)
             if one.ran:
                 insort(kind.ran, one.age)
         else:
@@ -171,6 +171,14 @@ class Queue:
 
 def run_of(age: Age) -> str:
     return f"{age[1]}/{age[2]}"
+
+
+def _put(ages: list[Age], age: Age) -> None:
+    """Most who come are the youngest."""
+    if not ages or ages[-1] < age:
+        ages.append(age)
+    else:
+        insort(ages, age)
 
 
 def _discard(table: dict[str, list[Age]], key: str, age: Age) -> None:
