@@ -58,7 +58,7 @@ class Bed:
 
     def dry_run(self, number: int) -> Took:
         row = self.state.runs[f"{NAMESPACE}/{_TARGET}"]
-        self.state.horizon.retract(row.key)  # what a run was promised does not stand in its own way
+        self.state.timeline.remove_claim(row.key)  # what a run was promised does not stand in its own way
         target = Target(self.state, row, self.domains, now=self.now, at=self.due)
         lead = parse_duration(_POLICY.activation_lead)
         with Stopwatch() as watch:
