@@ -30,6 +30,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+import tenure
 from bench.evidence import ended
 from bench.result import Row, Scale
 
@@ -118,7 +119,9 @@ def _compared(cell: Cell, *, ends: int) -> Iterator[Row]:
 
 
 def _measured(cell: Cell, system: str, *, ends: int) -> Ends:
-    environ = os.environ | {"TENURE_BIN": str(Path(sys.executable).parent)}
+    # The script works in a folder of its own: what is measured is the code that this process has, wherever it lies.
+    code_of = str(Path(tenure.__file__).resolve().parents[1])
+    environ = os.environ | {"TENURE_BIN": str(Path(sys.executable).parent), "PYTHONPATH": code_of}
     code, out = ended([str(SCRIPT), *cell.arguments(system, ends=ends)], environ=environ)
     if code:
         raise RuntimeError(f"{SCRIPT.name} ended with {code}: {out[-2000:]}")

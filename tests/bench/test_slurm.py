@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import tenure
 from bench import slurm
 from bench.result import FULL, TINY
 
@@ -46,11 +47,17 @@ def test_each_cell_is_a_ratio_of_its_own_and_promises_at_most_one(script: Path, 
     assert (rows[0].detail["ms_tenure"], rows[0].detail["ms_slurmctld"]) == (30.0, 40.0)
 
 
-def test_the_script_is_told_the_cell(script: Path, tmp_path: Path) -> None:
+def test_the_script_is_told_the_cell_and_which_code_is_measured(
+    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A relative path of modules would be another one in the folder that the script works in."""
+    monkeypatch.setenv("PYTHONPATH", "src")
     asked = tmp_path / "asked"
-    says(script, f"open({str(asked)!r}, 'a').write(' '.join(sys.argv[1:]) + '\\n'); print({line(0.02, ends=2)!r})")
+    said = "' '.join([*sys.argv[1:], os.environ['PYTHONPATH']])"
+    says(script, f"import os; open({str(asked)!r}, 'a').write({said} + '\\n'); print({line(0.02, ends=2)!r})")
     slurm.run(TINY, tmp_path)
-    assert asked.read_text().splitlines() == ["d slurm 100 2 5 mixed", "d tenure 100 2 5 mixed"]
+    code = Path(tenure.__file__).parents[1]
+    assert asked.read_text().splitlines() == [f"d slurm 100 2 5 mixed {code}", f"d tenure 100 2 5 mixed {code}"]
     assert slurm.CELLS[2].arguments("slurm", ends=12) == ["d", "slurm", "2000", "12", "5"]
 
 
