@@ -54,7 +54,7 @@ class Cell(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        return f"an end behind {self.waiting:,} waiting runs of {'1 to 8 GPUs' if self.mixed else 'whole nodes'}"
+        return f"{self.waiting:,} waiting runs of {'1 to 8 GPUs' if self.mixed else 'whole nodes'}"
 
     def arguments(self, system: str, *, ends: int) -> list[str]:
         mixed = ["mixed"] if self.mixed else []
@@ -108,7 +108,7 @@ def lacking() -> str | None:
 def _compared(cell: Cell, *, ends: int) -> Iterator[Row]:
     theirs, ours = (_measured(cell, system, ends=ends) for system in ("slurm", "tenure"))
     yield Row(
-        bench=NAME, what=f"{cell.name}: processor time against slurmctld", goal=GOAL,
+        bench=NAME, what=f"{cell.name}: processor time of an end against slurmctld's", goal=GOAL,
         measured=ours.decider_mean / theirs.decider_mean,
         detail={"ms_tenure": _ms(ours.decider_mean), "ms_slurmctld": _ms(theirs.decider_mean),
                 "ms_tenure_median": _ms(ours.decider_per_end.p50),

@@ -43,6 +43,7 @@ def test_each_cell_is_a_ratio_of_its_own_and_promises_at_most_one(script: Path, 
     assert [row.measured for row in rows] == pytest.approx([0.75] * 3)
     assert [row.goal for row in rows] == [1.0] * 3
     assert len({row.key for row in rows}) == 3
+    assert all(row.key == row.what for row in rows), "how many wait is not stripped from a name"
     assert "100 waiting runs of 1 to 8 GPUs" in rows[0].what
     assert (rows[0].detail["ms_tenure"], rows[0].detail["ms_slurmctld"]) == (30.0, 40.0)
 
