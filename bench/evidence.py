@@ -12,6 +12,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from time import perf_counter
 
@@ -76,7 +77,7 @@ def _tried(one: Shown, *, small: bool) -> Row:
     program, *rest = shlex.split(command)
     assert program == "python"
     begin = perf_counter()
-    code, out = _ended([sys.executable, *rest])
+    code, out = ended([sys.executable, *rest])
     seconds = perf_counter() - begin
     said = [line for line in out.splitlines() if line.strip()]
     if code:
@@ -87,10 +88,10 @@ def _tried(one: Shown, *, small: bool) -> Row:
                detail={"by": command, "said": last, "seconds": round(seconds)})  # fmt: skip
 
 
-def _ended(words: list[str]) -> tuple[int, str]:
+def ended(words: list[str], environ: Mapping[str, str] | None = None) -> tuple[int, str]:
     """How a command ended, and what it printed. Who stops us stops it as well, and it has children and folders of its
     own to tidy up: to kill it would leave those behind."""
-    with subprocess.Popen(words, cwd=_ROOT, stdout=subprocess.PIPE, text=True) as child:
+    with subprocess.Popen(words, cwd=_ROOT, env=environ, stdout=subprocess.PIPE, text=True) as child:
         try:
             out, _ = child.communicate()
         except KeyboardInterrupt as stop:

@@ -26,6 +26,7 @@ from bench import (
     resolver,
     saturated,
     scan,
+    slurm,
     startup,
     workloads,
 )
@@ -70,6 +71,7 @@ BENCHES: dict[str, Bench] = {
         waiting_money,
         waiting_weight,
         answers,
+        slurm,
         estimates,
         resolver,
         mix,
@@ -133,6 +135,7 @@ PROMISED: tuple[Promised, ...] = (
     Promised(18, "submission: p50 1 ms, 1.2x behind 100,000; 10,000 in a second delay an end 0.5 s", "waiting-submit"),
     Promised(18, "128 nodes return behind 1,000 and 100,000: 5 ms a start, at most 1.2x", "waiting-return"),
     Promised(18, "behind 100,000 short of money: ends of others and own, 8 GPUs more, at most 1.2x", "waiting-money"),
+    Promised(18, "`tenure up`, an end behind 100, 400 and 2,000 waiting: at most slurmctld's", "slurm"),
     Promised(18, "100,000 waiting: rebuilt within 10 s, decides alike, 8 KiB each", "waiting-rebuild"),
     Promised(18, "100,000 waiting: submit, describe, list of 20 at most 1.5x of 1,000; list of all 5 s", "answers"),
     Promised(18, "`list` with 1,000 waiting at most 1.5x of none; what else would help: 60 ms, p95 300 ms", "answers"),

@@ -226,8 +226,8 @@ def test_without_a_control_plane_its_promises_say_so(tmp_path: Path, monkeypatch
         assert row.what == "not measured: there is no go on this machine"
 
 
-_ELSEWHERE = ("startup", "kube-admit", "kube-gang", "kube-memory", "kube-queue", "flood")
-"""The command's own tests, tests/kube and tests/proof."""
+_ELSEWHERE = ("startup", "kube-admit", "kube-gang", "kube-memory", "kube-queue", "flood", "slurm")
+"""The command's own tests, tests/kube, tests/proof and ``test_slurm``."""
 _UNPROMISED = ("growth", "counted", "instructions")
 """Have ranges and no goals: ``test_gate``."""
 _MEASURED = [

@@ -10,7 +10,7 @@ from statistics import fmean
 
 import pytest
 
-from bench import answers, estimates, ranges, reforecast, saturated, workloads
+from bench import answers, estimates, ranges, reforecast, saturated, slurm, workloads
 from bench.counters import calls
 from bench.gate import Gate, accept
 from bench.promises import BENCHES, PROMISED
@@ -222,7 +222,7 @@ def test_worlds_that_are_over_say_so_in_every_row(tmp_path: Path, monkeypatch: p
 # --- what is told -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("bench", [bench.NAME for bench in (*QUEUED, answers, estimates, reforecast)])
+@pytest.mark.parametrize("bench", [bench.NAME for bench in (*QUEUED, answers, estimates, reforecast, slurm, workloads)])
 def test_each_table_says_what_it_does_not_show(bench: str) -> None:
     said = not_shown(bench)
     assert said.startswith("Not shown: ")
@@ -239,5 +239,5 @@ def test_every_row_has_a_range_of_its_own(tmp_path: Path) -> None:
 
 
 def test_the_issue_is_measured() -> None:
-    measured = {bench.NAME for bench in (*QUEUED, answers, estimates, workloads)}
+    measured = {bench.NAME for bench in (*QUEUED, answers, estimates, slurm, workloads)}
     assert {one.by for one in PROMISED if one.issue == 18} == measured <= set(BENCHES)

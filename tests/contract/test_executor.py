@@ -80,9 +80,9 @@ class Rig:
         raise AssertionError(f"{name} was never {phase}; reported: {self.reports}")
 
     def pause(self) -> None:
-        """Wait until there may be something to ask for."""
+        """Wait until there may be something to ask for; who is told of ends (``descriptor``) need not know when."""
         wake = self.executor.next_wake()
-        time.sleep(max(0, (wake or clock() + 10_000) - clock()) / 1e6)
+        time.sleep(min(0.2, max(0, (wake or clock() + 10_000) - clock()) / 1e6))
 
     def phases(self, name: str) -> list[str]:
         return [report.phase for report in self.reports if report.key == f"{self.namespace}/{name}"]
@@ -112,12 +112,13 @@ class SimulatedRig(Rig):
         return super().ask() if ended else reports
 
 
-@pytest.fixture(params=["simulated", "simulated, told", "process"])
+@pytest.fixture(params=["simulated", "simulated, told", "process", "process, told"])
 def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
-    if request.param == "process":
-        rig = Rig(lambda: ProcessExecutor(tmp_path))
+    told = request.param.endswith("told")
+    if request.param.startswith("process"):
+        rig = Rig(lambda: ProcessExecutor(tmp_path), told=told)
     else:
-        rig = SimulatedRig(SimulatedExecutor, told=request.param.endswith("told"))
+        rig = SimulatedRig(SimulatedExecutor, told=told)
     yield rig
     rig.close()
 

@@ -14,6 +14,7 @@ from tenure.api.core import Node
 from tenure.api.policy import Policy
 from tenure.embedded import daemon as daemons
 from tenure.embedded import fleet as fleets
+from tenure.embedded.bell import Bell
 from tenure.embedded.daemon import Daemon
 from tenure.embedded.driver import DriverBusy, DriverLock, is_driven
 from tenure.embedded.fleet import Fleet
@@ -140,7 +141,7 @@ def wobbly(monkeypatch: pytest.MonkeyPatch) -> list[Instant]:
 
     monkeypatch.setattr(daemons, "clock", clock)
     monkeypatch.setattr(fleets, "clock", clock)
-    monkeypatch.setattr(daemons, "POLL", 0)
+    monkeypatch.setattr(Bell, "wait", lambda *_: None)
     return said
 
 

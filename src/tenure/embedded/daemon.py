@@ -1,18 +1,20 @@
 """The driver of an embedded fleet (``tenure up``): lets time pass, runs what was decided, and tells what happens.
 
 The loop looks for entries of other processes, for timers, and for pods that changed; then it sleeps until the next
-instant that matters, but never longer than a tenth of a second, because the file has no bell. If the ledger cannot be
-written, running work goes on and nothing is admitted; the loop says so once and tries again.
+instant that matters, or until the bell rings (``bell.py``): somebody committed, or a pod ended. It never sleeps longer
+than a second, and where the bell cannot hear the file not longer than a tenth of one. If the ledger cannot be written,
+running work goes on and nothing is admitted; the loop says so once and tries again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
+from tenure.embedded.bell import Bell
 from tenure.embedded.custodians import FolderCustodian
 from tenure.embedded.driver import DriverLock
 from tenure.embedded.fleet import clock
@@ -32,8 +34,6 @@ if TYPE_CHECKING:
     from tenure.notify import NotifyConfig
     from tenure.observe.meter import Meter
 
-POLL = 0.1
-"""Seconds between two looks at the file."""
 RETRY = 1.0
 """Seconds until a refused write is tried again."""
 
@@ -64,6 +64,7 @@ class Daemon:
         self.report = report
         """Told, in a sentence, when a receiver of notifications goes away, comes back, or refuses for good."""
         self.stopping = Event()
+        self._bell: Bell | None = None
         self._executor: ProcessExecutor | None = None
         self._attested = False
         """The ledger's tables were found to be right: asked once, when driving begins."""
@@ -72,8 +73,11 @@ class Daemon:
         """Drive; with ``until_idle`` only until nothing waits, runs or stops any more."""
         with DriverLock(self.path), self._notifying():
             ledger, home = self._opened()
-            while not self._driven_to_the_end(ledger, home, until_idle=until_idle):
-                ledger, home = self._reopened()
+            executor = self._real(ledger.fleet)
+            with closing(executor), Bell(ledger.anchor_path) as self._bell:
+                self._bell.heed(executor.descriptor())
+                while not self._driven_to_the_end(ledger, home, self._bell, until_idle=until_idle):
+                    ledger, home = self._reopened()
 
     @contextmanager
     def _notifying(self) -> Iterator[None]:
@@ -93,7 +97,7 @@ class Daemon:
             done.set()
             thread.join()
 
-    def _driven_to_the_end(self, ledger: Ledger, home: Home, *, until_idle: bool) -> bool:
+    def _driven_to_the_end(self, ledger: Ledger, home: Home, bell: Bell, *, until_idle: bool) -> bool:
         """Drive until told to stop, or until the ledger refuses: then False, and only what is stored can be trusted."""
         with ledger:
             while not self.stopping.is_set():
@@ -108,7 +112,7 @@ class Daemon:
                     self.metered.look(home)
                 if until_idle and is_idle(home):
                     return True
-                self.stopping.wait(_pause(home.next_wake(), clock()))
+                bell.wait(_pause(home.next_wake(), clock(), longest=bell.longest()))
         return True
 
     def _opened(self) -> tuple[Ledger, Home]:
@@ -135,6 +139,8 @@ class Daemon:
 
     def stop(self) -> None:
         self.stopping.set()
+        if self._bell is not None:
+            self._bell.ring()
 
     def _home(self, ledger: Ledger) -> Home:
         home = Home(self._store(ledger), custodians=self.custodians, watch=self._saw)
@@ -183,5 +189,5 @@ def is_idle(home: Home) -> bool:
     return not any(row.life.phase in busy or row.life.not_before > home.state.now for row in home.state.runs.values())
 
 
-def _pause(wake: Instant | None, now: Instant) -> float:
-    return POLL if wake is None else min(POLL, max(0.0, (wake - now) / SECOND))
+def _pause(wake: Instant | None, now: Instant, *, longest: float) -> float:
+    return longest if wake is None else min(longest, max(0.0, (wake - now) / SECOND))

@@ -12,7 +12,7 @@ pod that the engine holds back was never handed over, and has no folder yet: it 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 from pathlib import Path
 
 from tenure.embedded.folder import PodFolder, find_open
@@ -32,11 +32,14 @@ class Forgotten:
         """By key; any of them may be dropped meanwhile."""
         return iter(sorted(self._folders.items(), key=lambda item: item[0]))
 
-    def notice(self, keys: Set[str]) -> None:
-        """Take note of which pods are handed over now, and so of which are not any more."""
-        before = set(find_open(self._root)) if self._handed is None else self._handed
+    def notice(self, keys: Set[str], *, gone: Iterable[str] | None = None) -> None:
+        """Take note of which pods are handed over now, and so of which are not any more: ``gone``, if that is known."""
+        if self._handed is None:
+            gone = set(find_open(self._root)) - keys
+        elif gone is None:
+            gone = self._handed - keys
         self._handed = keys
-        for key in before - keys:
+        for key in gone:
             namespace, _, name = key.partition("/")
             with contextlib.suppress(ValueError):  # such a name never became a folder of ours
                 folder = PodFolder(self._root, namespace=namespace, pod=name)

@@ -15,6 +15,9 @@ daemon between two steps, and why that is safe:
 A pod whose supervisor was killed is lost: what is left of it is killed first (``survivors.py``), then it is
 reported Failed. A pod that the engine does not keep any more and that is alive is ended (``forgotten.py``).
 Otherwise only pods in ``work`` are looked at, never the history in the folders.
+
+Who is told only what changed (``revise``) has it look only at pods that may have changed: those that start or stop, and
+those whose supervisor the kernel says has ended (``supervisors.py``). Every few seconds it looks at all of them.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from tenure.embedded import shim
 from tenure.embedded.folder import Alive, Ended, Lost, Opening, PodFolder, Waiting
 from tenure.embedded.forgotten import Forgotten
 from tenure.embedded.launch import INHERITED, Launch, Refused, read_launch
+from tenure.embedded.supervisors import Supervisors
 from tenure.embedded.survivors import kill_survivors, signal_supervisor
 from tenure.facts import PodPhase
 from tenure.shell.executor import PodReport, PodWork
@@ -43,6 +47,8 @@ POLL_SETTLING: Micros = 20_000
 POLL_STEADY: Micros = 200_000
 POLL_PER_POD: Micros = 1_000
 """A look at a pod costs some 20 microseconds: with these intervals, looking takes a fiftieth of a core."""
+POLL_ALL: Micros = 5_000_000
+"""Between two looks at pods whose supervisors are known to live: should a folder be taken away, or damaged."""
 LAUNCHES = 3
 """How many supervisors of one pod may fail before the pod does."""
 STOPPED = "asked to stop"
@@ -80,22 +86,79 @@ class ProcessExecutor:
         self._forgotten = Forgotten(self._root)
         self._settling = False
         self._wake: Instant | None = None
+        self._work: dict[str, PodWork] = {}
+        self._open: set[str] = set()
+        """Pods to look at next time, of those in ``_work``."""
+        self._steady: set[str] = set()
+        """Pods that the present pass found alive, as the engine knows."""
+        self._supervisors: Supervisors | None = None
+        self._all_due: Instant = 0
+        """When to look at all pods again."""
         self.unknown: dict[str, str] = {}
         """Pods of which the last pass could learn nothing, and why: something for an operator to mend."""
 
     def reconcile(self, work: Sequence[PodWork], *, now: Instant) -> list[PodReport]:
         """End what is not in ``work`` any more; then start, stop and look, pod by pod, in its order."""
+        self._work = {item.pod.key: item for item in work}
+        return self._look(work, gone=None, now=now)
+
+    def revise(self, changed: Sequence[PodWork], *, dropped: Sequence[str], now: Instant) -> list[PodReport]:
+        """The same, of the pods that changed, that are about to change, and whose supervisors ended: by their keys."""
+        supervisors = self._watching()
+        gone = [key for key in dropped if self._work.pop(key, None) is not None]
+        for key in gone:
+            supervisors.drop(key)
+        for item in changed:
+            self._work[item.pod.key] = item
+        if now >= self._all_due:
+            self._all_due, self._open = now + POLL_ALL, set(self._work)
+        self._open.update(item.pod.key for item in changed)
+        self._open.update(supervisors.ended())
+        work = [self._work[key] for key in sorted(self._open) if key in self._work]
+        reports = self._look(work, gone=gone, now=now)
+        for key in self._steady:
+            with contextlib.suppress(OSError):  # then it is looked at again, as one that may change
+                if supervisors.watch(key, self._folder(self._work[key]).state()):
+                    self._open.discard(key)
+        self._wake = self._next(len(self._open), now)
+        return reports
+
+    def descriptor(self) -> int:
+        """Can be read when a supervisor has ended that ``revise`` left alone: then it should be called."""
+        return self._watching().fileno()
+
+    def close(self) -> None:
+        """Give the descriptors back. Pods go on, and the next call looks at all of them."""
+        if self._supervisors is not None:
+            self._supervisors.close()
+        self._supervisors, self._all_due = None, 0
+
+    def _watching(self) -> Supervisors:
+        if self._supervisors is None:
+            self._supervisors = Supervisors()
+        return self._supervisors
+
+    def _look(self, work: Sequence[PodWork], *, gone: Sequence[str] | None, now: Instant) -> list[PodReport]:
+        """One pass over some pods; ``gone`` are those dropped since the last one, None if ``work`` is all there are."""
         self._reap()
         self._settling = False
+        self._steady = set()
         self.unknown = {}
-        self._end_forgotten(work, now)
+        self._end_forgotten(gone, now)
         live = [item for item in work if item.stop or item.known in ("Placed", "Bound")]
-        kept = {item.pod.key for item in live}
-        self._failures = {key: count for key, count in self._failures.items() if key in kept}
+        self._open = {item.pod.key for item in live}
+        self._failures = {key: count for key, count in self._failures.items() if key in self._work}
         reports = [report for item in live for report in self._attend(item, now)]
-        interval = POLL_SETTLING if self._settling else max(POLL_STEADY, POLL_PER_POD * len(live))
-        self._wake = now + interval if live or self._settling else None
+        self._wake = self._next(len(live), now)
         return reports
+
+    def _next(self, looked: int, now: Instant) -> Instant | None:
+        """When to look again, if so many pods are to be looked at."""
+        if self._settling:
+            return now + POLL_SETTLING
+        if looked:
+            return now + max(POLL_STEADY, POLL_PER_POD * looked)
+        return max(now, self._all_due) if any(item.known == "Bound" for item in self._work.values()) else None
 
     def next_wake(self) -> Instant | None:
         return self._wake
@@ -103,7 +166,7 @@ class ProcessExecutor:
     def _attend(self, item: PodWork, now: Instant) -> list[PodReport]:
         """What one pod needs. The kernel's or the disk's refusal to tell is no fact: then we ask again."""
         try:
-            folder = PodFolder(self._root, namespace=item.pod.namespace, pod=item.pod.name)
+            folder = self._folder(item)
             if item.stop:
                 return self._stop(item, folder, now)
             return self._start(item, folder, now) if item.known == "Placed" else self._watch(item, folder, now)
@@ -112,6 +175,9 @@ class ProcessExecutor:
         except OSError as fault:
             self.unknown[item.pod.key] = str(fault)
             return []
+
+    def _folder(self, item: PodWork) -> PodFolder:
+        return PodFolder(self._root, namespace=item.pod.namespace, pod=item.pod.name)
 
     # --- starting ---------------------------------------------------------------------------------
 
@@ -211,6 +277,8 @@ class ProcessExecutor:
                 self._settling = True
                 return []
             case Alive(since):
+                if item.known == "Bound":
+                    self._steady.add(item.pod.key)
                 return _bound(item, since, now)
             case Ended():
                 return [*_bound(item, reality.started_at, now), _ended(item, reality, now)]
@@ -272,10 +340,10 @@ class ProcessExecutor:
             raise
         self._hook("forbidden")
 
-    def _end_forgotten(self, work: Sequence[PodWork], now: Instant) -> None:
+    def _end_forgotten(self, gone: Sequence[str] | None, now: Instant) -> None:
         """End, as if asked to stop, what lives though the engine does not keep it any more; nobody is told."""
         try:
-            self._forgotten.notice({item.pod.key for item in work})
+            self._forgotten.notice(self._work.keys(), gone=gone)
         except OSError as fault:  # the folders cannot be listed: asked again
             self.unknown[str(self._root)] = str(fault)
         for key, folder in self._forgotten:

@@ -27,6 +27,7 @@ from tenure.cli.terminal import hint
 from tenure.cli.trouble import Trouble
 from tenure.cli.words import plural, safe
 from tenure.custodian import Status
+from tenure.embedded.bell import Bell
 from tenure.embedded.custodians import FolderCustodian, make_operator, open_folders
 from tenure.embedded.daemon import Daemon
 from tenure.embedded.driver import DriverBusy
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from tenure.observe.metrics import Source
 
 LOOK_EVERY = 0.1
-"""Seconds between two looks for news."""
+"""Seconds between two looks for the driver's place."""
 TRIES = 10
 """How often to try again for the driver's place."""
 
@@ -200,6 +201,7 @@ class _Teller:
         self._file, self._anchor, self._log = file, anchor, log
         self._done = Event()
         self._ledger = Ledger.open(file, readonly=True, anchor=anchor)
+        self._bell = Bell(self._ledger.anchor_path)
         self._seq, self._version = self._ledger.head.seq, -1
         self._thread = Thread(target=self._work, name="teller", daemon=True)
 
@@ -209,7 +211,9 @@ class _Teller:
 
     def __exit__(self, *_: object) -> None:
         self._done.set()
+        self._bell.ring()
         self._thread.join()
+        self._bell.close()
         self._ledger.close()
 
     def _work(self) -> None:
@@ -219,7 +223,8 @@ class _Teller:
         _greet(self._file, self._anchor, self._log)
         done = False
         while not done:
-            done = self._done.wait(LOOK_EVERY)  # and once more after the end: what happened last is news too
+            self._bell.wait(self._bell.longest())
+            done = self._done.is_set()  # and once more after the end: what happened last is news too
             try:
                 self._look()
             except LedgerRefused:
