@@ -14,7 +14,7 @@ from tenure.engine import shortage
 from tenure.engine.books import Fund, FundKey
 from tenure.engine.cover import Purse, walk
 from tenure.engine.future import Ahead
-from tenure.engine.rows import RunRow, bound_of, is_drawn_for, late_since, names
+from tenure.engine.rows import RunRow, bound_of, late_since, named
 from tenure.engine.state import State
 from tenure.engine.timeline.timeline import GRACE
 from tenure.engine.topology import matches
@@ -103,7 +103,7 @@ class Tenable:
             gone = [lease.key for lease in state.leases_on(share.node)
                     if lease.key not in state.ending
                     and (lease.run_key in named or shortage.is_unpaid(state, lease, now=self.now))]  # fmt: skip
-            if timeline.room(share.node, at, until, gone) < share.gpus:
+            if timeline.room_beside(share.node, row.key, at, until, gone, share.gpus) < share.gpus:
                 return False
         return self._is_paid(row, one, at, until)
 
@@ -111,12 +111,8 @@ class Tenable:
         """Runs that promises which are due by an instant may cut: they are not in the way of those behind these."""
         found = set[str]()
         for each in self.state.promises.get(self.flavor, {}).values():
-            on_cuts = is_drawn_for(each, self.state.draws) or (each.confidence, each.state) == (
-                "conservative",
-                "Pending",
-            )
-            if on_cuts and each.run_key != one.run_key and max(bound_of(each) or 0, self.now) < at:
-                found |= names(each)
+            if each.run_key != one.run_key and max(bound_of(each) or 0, self.now) < at:
+                found |= named(each, self.state.draws)
         return found
 
     def _is_place(self, row: RunRow, one: Reservation, node: str) -> bool:

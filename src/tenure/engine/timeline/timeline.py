@@ -398,6 +398,20 @@ class Timeline:
         line = self.line(node)
         return base + (line.less(without, base) if gone else line).low(start, end)
 
+    def room_beside(
+        self, node: str, run: str, start: Instant, end: Instant | None, without: Collection[str], gpus: int
+    ) -> int:
+        """The same for a run that is to have so much of it and has laid no claim: who makes room there by cuts takes
+        what is free first, and is to leave it that."""
+        line = self.line(node)
+        if not line.cutting:
+            return self.room(node, start, end, without)
+        line.claim(run, start, end, gpus, cuts=False)
+        try:
+            return self.room(node, start, end, without) + gpus
+        finally:
+            line.unclaim(run)
+
     def line(self, node: str) -> NodeTimeline:
         """The future of a node, with all that is claimed of it."""
         line = self.lines.get(node)
