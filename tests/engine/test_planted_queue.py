@@ -395,3 +395,62 @@ def test_cuts_take_what_is_promised() -> None:
     before = fleet.state.reservations["lab/small"]
     fleet.handle(SetPolicy(Policy(patience="2h", activation_lead="1h", notices=(50,))))
     assert fleet.state.reservations["lab/small"] == before
+
+
+def test_newcomers_refused_unasked() -> None:
+    """A node comes free for two hours and a half, which is too short for who waits; who comes then and takes one hour
+    starts."""
+    here, there = {"fabric.domain": "A"}, {"fabric.domain": "B"}
+    later = budget("s", envelope("main", 64, start="3h"))
+    fleet = Fleet(node("n0"), node("idle", domain="B"), budget("a"), budget("b"), later, policy=Policy(promise_depth=1))
+    fleet.start(run("x", 8, owner="org:a", lasts="30m", where=here), run("one", 1, owner="org:a", where=there))
+    fleet.apply(run("late", 8, owner="org:s", lasts="1h", where=here))
+    fleet.apply(run("long", 8, owner="org:b", lasts="4h", where=here))
+    fleet.succeed("lab/one")  # now everybody is asked, and refused
+    fleet.until(at("30m"))
+    fleet.succeed("lab/x")
+    assert fleet.phase("lab/long") == "Pending"
+    fleet.later("1m")
+    fleet.apply(run("short", 8, owner="org:b", lasts="1h", where=here))
+    assert fleet.leases("lab/short")
+
+
+def test_in_its_own_way() -> None:
+    """It is second in line: when the node that it is promised comes free an hour early, with another's money, it starts
+    there."""
+    here, there = {"fabric.domain": "A"}, {"fabric.domain": "B"}
+    fleet = Fleet(*nodes("n", 2), node("idle", domain="B"), budget("a"), budget("b"))
+    fleet.start(run("first", 8, owner="org:a", lasts="2h", where=here), run("one", 1, owner="org:a", where=there))
+    fleet.start(run("long", 8, owner="org:a", lasts="5h", where=here))
+    fleet.apply(run("wide", 16, owner="org:b", lasts="1h", where=here))
+    fleet.apply(run("next", 8, owner="org:b", lasts="3h", where=here))
+    assert (start_of(fleet, "wide"), start_of(fleet, "next")) == (at("5h"), at("2h"))
+    fleet.succeed("lab/one")  # it is asked, and can only start where it was promised to
+    fleet.until(at("1h"))
+    fleet.succeed("lab/first")
+    assert fleet.leases("lab/next")
+
+
+def test_one_of_a_class() -> None:
+    """Two that ask for the same wait for a node with room for both."""
+    fleet = Fleet(*nodes("n", 2), budget("a"), policy=Policy(promise_depth=1))
+    fleet.start(run("a", 8, owner="org:a", lasts="2h"), run("x", 8, owner="org:a", lasts="30m"))
+    fleet.apply(run("wide", 16, owner="org:a", lasts="1h"))
+    fleet.apply(*(run(name, 4, owner="org:a", lasts="1h") for name in ("one", "two")))
+    fleet.until(at("30m"))
+    fleet.succeed("lab/x")
+    assert (len(fleet.leases("lab/one")), len(fleet.leases("lab/two"))) == (1, 1)
+
+
+def test_undeclared_needs_for_ever() -> None:
+    """Who declares no end waits in line when a node comes free that is promised for in two days: it may pass."""
+    later = budget("w", envelope("main", 64, start="48h"))
+    fleet = Fleet(*nodes("n", 2), budget("a"), budget("u"), later, policy=Policy(promise_depth=1, patience="24h"))
+    fleet.start(run("x", 16, owner="org:a", lasts="30m"))
+    fleet.apply(run("wide", 16, owner="org:w", lasts="1h"))
+    fleet.apply(run("open", 8, owner="org:u"))
+    assert promised(fleet) == ["lab/wide"]
+    fleet.until(at("30m"))
+    fleet.succeed("lab/x")
+    assert fleet.leases("lab/open")
+    assert fleet.state.runs["lab/open"].life.bound == at("48h")
