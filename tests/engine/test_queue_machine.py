@@ -41,7 +41,9 @@ RARELY = (
     "edit", "resize", "budget", "cordon", "fence", "mend", "mend", "mend", "lose", "relabel", "namespace", "depth",
     "fail", "delete run", "reveal",
 )  # fmt: skip
-SEEDS = (0, 1, 2, 3, 9, 10, 16, 19, 20, 22, 23, 27, 28)
+SEEDS = (0, 1, 2, 3, 9, 10, 16, 19, 20, 22, 23, 27, 132, 183)
+"""Of many the ones in which most happens. In 1 and 132 a rebuilt engine once looked at a promise beside one that takes
+cuts, and planned it anew; in 183 it alone saw that backfill overstays on which a run counted that was cut itself."""
 STEPS = 80
 SCARCE = ("machines", "money", "both")
 """Of what there is too little, world by world."""

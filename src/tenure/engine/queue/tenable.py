@@ -152,9 +152,12 @@ class Tenable:
             if node is None or not node.open or node.site is None or not self._is_place(row, one, share.node):
                 return False
             until = FOREVER if row.demand.duration is None else start + row.demand.duration
-            there = [gpus for begin, end, gpus in state.timeline.claims_on(share.node).values()
+            there = [(begin, FOREVER if end is None else end, gpus)
+                     for begin, end, gpus in state.timeline.claims_on(share.node).values()
                      if begin < until and (end is None or end > start + GRACE)]  # fmt: skip
-            if sum(there) + share.gpus > node.gpus:
+            at_once = (sum(gpus for begin, end, gpus in there if begin <= at < end)
+                       for at in (start, *(begin for begin, _, _ in there if begin > start)))  # fmt: skip
+            if max(at_once) + share.gpus > node.gpus:
                 return False
         over = None if row.demand.duration is None else start + max(row.demand.duration, GRACE + 1)
         return one.plan.start is None or self._is_paid(row, one, start + GRACE, over)

@@ -222,6 +222,8 @@ class Timeline:
                 continue
             if at in (held.lease.until, held.declared):
                 late.add((held.lease.budget, held.lease.envelope))
+            if key in self.overdue and held.declared is not None and at == held.declared + GRACE:
+                self._mark(held.lease, gain=False)  # for those who have nobody sent away, and counted on its end
             if held.end != at:
                 if held.lease.until == at:
                     self.changes.lose_fund((held.lease.budget, held.lease.envelope))
@@ -231,6 +233,7 @@ class Timeline:
             elif held.declared == at and backfilled(held.lease):
                 held.overstays = True
                 self.overdue[key] = None
+                heappush(self._due, (at + GRACE, key))
                 self._mark(held.lease, gain=True)  # for those who may count on its going
             elif held.declared is not None and at == held.declared + (GRACE if held.late else 0):
                 held.late, held.overstays = True, held.late
