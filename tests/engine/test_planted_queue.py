@@ -431,6 +431,19 @@ def test_in_its_own_way() -> None:
     assert fleet.leases("lab/next")
 
 
+def test_unpaid_for_ever() -> None:
+    """Its money comes back five minutes early: that is no tenth of what it was to wait, and it starts all the same."""
+    fleet = Fleet(*nodes("n", 3), budget("a", envelope("main", 8)), budget("b"))
+    fleet.start(run("mine", 8, owner="org:a", lasts="2h"), run("other", 8, owner="org:b", lasts="2h"))
+    fleet.apply(run("poor", 8, owner="org:a", lasts="1h"))
+    assert start_of(fleet, "poor") == at("2h")
+    fleet.until(at("1h"))
+    fleet.succeed("lab/other")  # everybody is looked at
+    fleet.until(at("1h55m"))
+    fleet.succeed("lab/mine")
+    assert fleet.leases("lab/poor")
+
+
 def test_one_of_a_class() -> None:
     """Two that ask for the same wait for a node with room for both."""
     fleet = Fleet(*nodes("n", 2), budget("a"), policy=Policy(promise_depth=1))
