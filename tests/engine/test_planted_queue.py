@@ -124,15 +124,20 @@ def test_everybody_says_there_is_no_money() -> None:
 
 def test_refused_for_all() -> None:
     """One of a class was refused, as it would be there too long: who comes later and takes less long starts."""
-    fleet = Fleet(*nodes("n", 2), budget("a"), policy=Policy(promise_depth=1))
-    fleet.start(run("a", 8, owner="org:a", lasts="2h"), run("x", 8, owner="org:a", lasts="30m"))
-    fleet.apply(run("wide", 16, owner="org:a", lasts="1h"))
-    fleet.apply(run("long", 8, owner="org:a", lasts="3h"))
+    here, there = {"fabric.domain": "A"}, {"fabric.domain": "B"}
+    later = budget("s", envelope("main", 64, start="3h"))
+    fleet = Fleet(node("n0"), node("idle", domain="B"), budget("a"), budget("b"), later, policy=Policy(promise_depth=1))
+    fleet.start(*(run(name, 1, owner="org:a", where=there) for name in ("one", "two")))
+    fleet.start(run("x", 8, owner="org:a", lasts="30m", where=here))
+    fleet.apply(run("late", 8, owner="org:s", lasts="1h", where=here))
+    fleet.apply(run("long", 8, owner="org:b", lasts="4h", where=here))
+    fleet.succeed("lab/one")  # everybody is looked at
     fleet.until(at("30m"))
     fleet.succeed("lab/x")
+    fleet.succeed("lab/two")  # once more, and now there is room, but for too short a time
     assert fleet.phase("lab/long") == "Pending"
     fleet.later("1m")
-    fleet.apply(run("short", 8, owner="org:a", lasts="1h"))
+    fleet.apply(run("short", 8, owner="org:b", lasts="1h", where=here))
     assert fleet.leases("lab/short")
 
 
