@@ -153,6 +153,8 @@ MUTANTS = (
         file="engine/queue/backfill.py",
         old="        and not any(True for _ in state.changes.nodes_gained(flavor, since))\n",
         new="",
+        survives="nothing is different that anybody has found: what gives a node more has the flavor looked at in the "
+        "same step, which asks every class; a world saw it until the room that is left was bounded before planning.",
     ),
     Mutant(
         name="refused-for-all",
