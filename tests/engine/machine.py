@@ -326,7 +326,7 @@ def _news(facts: Iterable[Fact]) -> list[Fact]:
         fact
         for fact in facts
         if not (isinstance(fact, Decided) and fact.verdict.outcome != "start")
-        and not (isinstance(fact, Moved) and fact.life.phase == "Pending" and fact.life.reason in CODES)
+        and not (isinstance(fact, Moved) and fact.life.phase == "Pending" and fact.life.reason in (*CODES, "Protected"))
         and not (isinstance(fact, Noted) and fact.kind in ("Waiting", "Blocked", "ReservationBlocked", "Reserved"))
         and not isinstance(fact, Reserved)
         and not (isinstance(fact, Noted) and fact.kind == "StartMoved")

@@ -11,7 +11,7 @@ from tenure.api.policy import Policy
 from tenure.engine import Apply, Delete, SetPolicy, State, Tick, dump, load, next_wake, step
 from tenure.facts import Decided
 from tenure.shell.home import fold_entry
-from tenure.testing import Fleet, at, budget, elastic, envelope, namespace, node, nodes, run
+from tenure.testing import FLAVOR, Fleet, at, budget, elastic, envelope, namespace, node, nodes, run
 from tenure.units import HOUR, MINUTE
 
 
@@ -196,3 +196,42 @@ def test_the_line_is_the_same_whatever_the_runs_are_called(rebuilt: Rebuilt) -> 
     assert again.queue.lined("H100-80GB") == fleet.state.queue.lined("H100-80GB")
     assert {kind.key: kind.line.ages() for kind in again.queue.classes("H100-80GB")} == {
         kind.key: kind.line.ages() for kind in fleet.state.queue.classes("H100-80GB")}  # fmt: skip
+
+
+@anyhow
+def test_the_bound_of_an_earlier_attempt_is_no_end_of_the_next(rebuilt: Rebuilt) -> None:
+    """It was let past a window, and queued again when its node failed; nobody waits for that window any more when it
+    starts anew. Who comes next is promised nothing of what it holds (found as crowd-89 of test_queue_machine)."""
+    window = budget("w", envelope("main", 64, start="25h"))
+    fleet = Fleet(*nodes("n", 2), budget("a"), window, policy=Policy(patience="24h"))
+    fleet.apply(run("wide", 16, owner="org:w", lasts="1h"))
+    fleet.start(run("open", 8, owner="org:a", checkpoint="8h"))
+    assert fleet.state.runs["lab/open"].life.bound == at("25h")
+    fleet.fence("n0")
+    fleet.fence("n1")
+    assert fleet.phase("lab/open") == "Pending"
+    fleet.delete("Run", "lab/wide")
+    fleet.apply(node("n0"))
+    fleet.bind("lab/open")
+    assert (fleet.phase("lab/open"), fleet.state.runs["lab/open"].life.bound) == ("Running", None)
+    fleet.later("2h")
+    twin = rebuilt(fleet)
+    waits = Apply((run("next", 8, owner="org:w", lasts="1h"), budget("w")))
+    assert step(twin, waits, now=fleet.now) == fleet.handle(waits)
+    assert fleet.state.reservations["lab/next"].confidence == "conservative", "nothing says that it will end"
+
+
+@anyhow
+def test_who_says_that_money_is_short_says_it_for_the_owner_that_its_namespace_is_bound_to_now(
+    rebuilt: Rebuilt,
+) -> None:
+    """(Found as crowd-89 of test_queue_machine.)"""
+    fleet = Fleet(*nodes("n", 4), budget("a", envelope("main", 8)))
+    fleet.start(run("mine", 8, owner="org:a"))
+    fleet.apply(run("poor", 4, owner="org:a"))
+    fleet.apply(namespace("lab", owner="org"))
+    twin = rebuilt(fleet)
+    assert {owner: keys for owner, keys in twin.unpaid[FLAVOR].items() if keys} == {"org": {"lab/poor"}}
+    poorer = Apply((run("poorer", 4, owner="org:a"),))
+    assert step(twin, poorer, now=fleet.now) == fleet.handle(poorer)
+    assert "lab/poorer" not in fleet.state.reservations, "one says it for all of its owner"

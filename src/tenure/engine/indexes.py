@@ -146,6 +146,8 @@ class Indexes:
         for row in self.runs.values():
             if row.namespace == namespace and waits(row.life):
                 self._paid_for(row)
+                if row.key in self.reservations:
+                    self._says_unpaid(self.reservations[row.key])
                 self.queue.remove(row.key)
                 self._queue_up(row)
 
@@ -153,6 +155,12 @@ class Indexes:
         if waits(row.life):
             self.queue.remove(row.key)
             self._leaves_room(row)
+
+    def _says_unpaid(self, one: Reservation) -> None:
+        """A run that is Blocked for want of money says so for its owner."""
+        row = self.runs[one.run_key]
+        if one.state == "Blocked" and one.forecast.short:
+            self.unpaid.setdefault(row.demand.flavor, {}).setdefault(self.place_owner(row), set()).add(row.key)
 
     def _paid_for(self, row: RunRow) -> None:
         """A run does not say for others any more that money is short."""
@@ -312,8 +320,7 @@ class Indexes:
         else:
             promises.pop(one.run_key, None)
         self._paid_for(row)
-        if one.state == "Blocked" and one.forecast.short:
-            self.unpaid.setdefault(row.demand.flavor, {}).setdefault(self.place_owner(row), set()).add(row.key)
+        self._says_unpaid(one)
         self.claim(one)
         self.arm(one)
         self.line_up(row)

@@ -171,6 +171,13 @@ def names(one: Reservation) -> set[str]:
     return {*one.forecast.odds, *(cut.run for cut in one.forecast.remedies)} if is_cutting else set()
 
 
+def named(one: Reservation, draws: Mapping[str, Froze]) -> set[str]:
+    """Those of them who count as gone for whoever is planned behind it: all until its start is made, and those in its
+    draw while that waits. Of a start that is made without a draw nobody goes but who was told to."""
+    counts = (one.confidence, one.state) == ("conservative", "Pending") or is_drawn_for(one, draws)
+    return names(one) if counts else set()
+
+
 def is_late(one: Reservation) -> bool:
     """True if a start is due and waits for others to leave: what is held for it lasts for longer than was planned."""
     return one.state == "Active" or one.reason in HINDERED

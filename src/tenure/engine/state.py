@@ -24,6 +24,7 @@ from tenure.engine.rows import (
     bound_of,
     claims,
     is_late,
+    named,
     names,
     spares_first,
 )
@@ -48,6 +49,7 @@ from tenure.facts import (
     PutPolicy,
     PutRun,
     Removed,
+    Reservation,
     Reserved,
     Resolved,
     Seen,
@@ -163,7 +165,8 @@ class State(Indexes):
         row = self.runs[lease.run_key]
         self._look_at_width(row)
         row.counters.opened(lease)
-        self.expect(row)
+        if not waits(row.life):  # of who starts it is said next; until then its life is that of an earlier attempt
+            self.expect(row)
         row.meters.setdefault((lease.funding, lease.payer), Meter()).open(len(lease.gpus), at=lease.start)
 
     def _ending(self, fact: Ending, at: Instant) -> None:
@@ -230,7 +233,8 @@ class State(Indexes):
         old, row.life = row.life, fact.life
         if old.started != fact.life.started:
             self._may_give_way(row)
-        if (old.started, old.bound) != (fact.life.started, fact.life.bound):
+        begins = waited and not waits(fact.life)
+        if begins or (old.started, old.bound) != (fact.life.started, fact.life.bound):
             self.expect(row)
             self._arm_bound(row)
         self._look_at_width(row)
@@ -265,7 +269,7 @@ class State(Indexes):
                 self.changes.gain_fund((part.budget, part.envelope))
             if old.confidence == "conservative":
                 self._held_on(flavor, old)
-        if old is not None and names(old) - (names(one) if claims(one) else set()):
+        if old is not None and self._spares_any(old, one if claims(one) else None):
             self._are_not_cut(names(old))
         if one.confidence == "conservative" and claims(one) and (old is None or one.plan != old.plan):
             for share in one.plan.shares:  # what is cut for it is free when it is over
@@ -293,6 +297,11 @@ class State(Indexes):
         self.line_up(row)
         if one.state == "Canceled" or (old is not None and claims(old)):
             self.came_free({flavor})  # what it protected is for others
+
+    def _spares_any(self, old: Reservation, new: Reservation | None) -> bool:
+        """True if somebody whom a promise named is named no more, or does not count as gone any more."""
+        after, counted = (names(new), named(new, self.draws)) if new is not None else (set[str](), set[str]())
+        return bool(names(old) - after or named(old, self.draws) - counted)
 
     def _published(self, fact: Published, at: Instant) -> None:
         """A chain that is begun anew leaves draws that named the old one without a reveal: they are void."""

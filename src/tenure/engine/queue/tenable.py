@@ -14,7 +14,7 @@ from tenure.engine import shortage
 from tenure.engine.books import Fund, FundKey
 from tenure.engine.cover import Purse, walk
 from tenure.engine.future import Ahead
-from tenure.engine.rows import RunRow, bound_of, is_drawn_for, late_since, names
+from tenure.engine.rows import RunRow, bound_of, late_since, named
 from tenure.engine.state import State
 from tenure.engine.timeline.timeline import GRACE
 from tenure.engine.topology import matches
@@ -103,7 +103,7 @@ class Tenable:
             gone = [lease.key for lease in state.leases_on(share.node)
                     if lease.key not in state.ending
                     and (lease.run_key in named or shortage.is_unpaid(state, lease, now=self.now))]  # fmt: skip
-            if timeline.room(share.node, at, until, gone) < share.gpus:
+            if timeline.room_beside(share.node, row.key, at, until, gone, share.gpus) < share.gpus:
                 return False
         return self._is_paid(row, one, at, until)
 
@@ -111,12 +111,8 @@ class Tenable:
         """Runs that promises which are due by an instant may cut: they are not in the way of those behind these."""
         found = set[str]()
         for each in self.state.promises.get(self.flavor, {}).values():
-            on_cuts = is_drawn_for(each, self.state.draws) or (each.confidence, each.state) == (
-                "conservative",
-                "Pending",
-            )
-            if on_cuts and each.run_key != one.run_key and max(bound_of(each) or 0, self.now) < at:
-                found |= names(each)
+            if each.run_key != one.run_key and max(bound_of(each) or 0, self.now) < at:
+                found |= named(each, self.state.draws)
         return found
 
     def _is_place(self, row: RunRow, one: Reservation, node: str) -> bool:
@@ -156,9 +152,12 @@ class Tenable:
             if node is None or not node.open or node.site is None or not self._is_place(row, one, share.node):
                 return False
             until = FOREVER if row.demand.duration is None else start + row.demand.duration
-            there = [gpus for begin, end, gpus in state.timeline.claims_on(share.node).values()
+            there = [(begin, FOREVER if end is None else end, gpus)
+                     for begin, end, gpus in state.timeline.claims_on(share.node).values()
                      if begin < until and (end is None or end > start + GRACE)]  # fmt: skip
-            if sum(there) + share.gpus > node.gpus:
+            at_once = (sum(gpus for begin, end, gpus in there if begin <= at < end)
+                       for at in (start, *(begin for begin, _, _ in there if begin > start)))  # fmt: skip
+            if max(at_once) + share.gpus > node.gpus:
                 return False
         over = None if row.demand.duration is None else start + max(row.demand.duration, GRACE + 1)
         return one.plan.start is None or self._is_paid(row, one, start + GRACE, over)

@@ -222,6 +222,8 @@ class Timeline:
                 continue
             if at in (held.lease.until, held.declared):
                 late.add((held.lease.budget, held.lease.envelope))
+            if key in self.overdue and held.declared is not None and at == held.declared + GRACE:
+                self._mark(held.lease, gain=False)  # for those who have nobody sent away, and counted on its end
             if held.end != at:
                 if held.lease.until == at:
                     self.changes.lose_fund((held.lease.budget, held.lease.envelope))
@@ -231,10 +233,10 @@ class Timeline:
             elif held.declared == at and backfilled(held.lease):
                 held.overstays = True
                 self.overdue[key] = None
+                heappush(self._due, (at + GRACE, key))
                 self._mark(held.lease, gain=True)  # for those who may count on its going
-                if now < at + GRACE:  # and all may, for so long
-                    self._move_end(held, self._end_of(held))
-                    continue
+                self._move_end(held, self._end_of(held))
+                continue
             elif held.declared == at and not held.late:  # half a minute breaks no promise: nobody is looked at for it
                 held.late = True
                 self._move_end(held, self._end_of(held))
@@ -404,6 +406,20 @@ class Timeline:
         base = self._free(node) + gone
         line = self.line(node)
         return base + (line.less(without, base) if gone else line).low(start, end)
+
+    def room_beside(
+        self, node: str, run: str, start: Instant, end: Instant | None, without: Collection[str], gpus: int
+    ) -> int:
+        """The same for a run that is to have so much of it and has laid no claim: who makes room there by cuts takes
+        what is free first, and is to leave it that."""
+        line = self.line(node)
+        if not line.cutting:
+            return self.room(node, start, end, without)
+        line.claim(run, start, end, gpus, cuts=False)
+        try:
+            return self.room(node, start, end, without) + gpus
+        finally:
+            line.unclaim(run)
 
     def line(self, node: str) -> NodeTimeline:
         """The future of a node, with all that is claimed of it."""
