@@ -105,11 +105,11 @@ def compile_demand(run: Run) -> Demand:
         top = min(top, elastic.desired_total_gpus or elastic.max_total_gpus)
         widths = range(top, elastic.min_total_gpus - 1, -elastic.step_gpus)
         group = group or elastic.step_gpus
-    expected, selector = spec.runtime.expected_duration, spec.locality.selector
+    expected = spec.runtime.expected_duration
     return Demand(
         owner=spec.owner,
         flavor=spec.resources.gpu_type,
-        selector=tuple(sorted(selector.items())) if selector else (),
+        selector=tuple(sorted(spec.locality.selector.items())),
         widths=widths,
         group=group,
         spares=spec.spares_per_group,

@@ -52,8 +52,7 @@ class Line:
         index = len(block.ages) if block.ages[-1] < age else bisect_left(block.ages, age)
         block.ages.insert(index, age)
         block.lasts.insert(index, lasts)
-        if lasts < block.least:
-            block.least = lasts
+        block.least = min(block.least, lasts)
         if len(block.ages) > 2 * _BLOCK:
             self._blocks[place : place + 1] = [
                 _Block(block.ages[:_BLOCK], block.lasts[:_BLOCK]),
