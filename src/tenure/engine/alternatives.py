@@ -59,8 +59,9 @@ class Alternative(Struct, frozen=True, kw_only=True):
     borrowed: int
 
 
-def outlook(state: State, demand: Demand, *, now: Instant, submitted: Instant, patient: bool = False) -> Outlook:
-    """When a demand would start that comes behind all that wait. ``patient``: however long it takes, without cuts."""
+def outlook(state: State, demand: Demand, *, now: Instant, patient: bool = False) -> Outlook:
+    """When a demand would start that were made now, behind all that wait. ``patient``: however long it takes, without
+    cuts."""
     plan = safe_plan(state, demand, now=now)
     if isinstance(plan, Plan):
         return Outlook(at=now, confidence="now", plan=slice_of(plan, at=now, duration=demand.duration))
@@ -70,7 +71,7 @@ def outlook(state: State, demand: Demand, *, now: Instant, submitted: Instant, p
     paid = search.fundable(now)
     if paid is None:
         return Outlook(at=None, reason=plan.headline, forecast=Forecast(short=search.short(now)))
-    limit = None if patient else max(submitted, paid) + parse_duration(state.policy.patience)
+    limit = None if patient else paid + parse_duration(state.policy.patience)
     found = search.earliest(since=paid, limit=limit)
     if found is None:
         start = max(paid, now + parse_duration(state.policy.activation_lead))
@@ -103,12 +104,12 @@ def _found(state: State, row: RunRow, *, now: Instant, before: Instant, sure: bo
     for kind, text, demand in _changed(state, row.demand, now=now):
         if kind in told and kind != "borrow":
             continue  # the first that helps of a kind is the one nearest to what was asked
-        seen = outlook(state, demand, now=now, submitted=row.order[0])
+        seen = outlook(state, demand, now=now)
         if seen.at is not None and seen.plan is not None and seen.at < before:
             told.add(kind)
             yield _alternative(kind, text, demand, seen)
     if not sure:
-        seen = outlook(state, row.demand, now=now, submitted=row.order[0], patient=True)
+        seen = outlook(state, row.demand, now=now, patient=True)
         if seen.at is not None and seen.plan is not None:
             yield _alternative("later", "wait until enough has ended by itself: nobody is cut", row.demand, seen)
 
