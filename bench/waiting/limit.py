@@ -15,6 +15,7 @@ True
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import current_thread, main_thread
@@ -24,7 +25,8 @@ from typing import TypeVar
 
 T = TypeVar("T")
 _AGAIN = 0.5
-"""Seconds until the alarm goes off again: Python throws away what is raised while an object is torn down."""
+"""Seconds until the alarm goes off again: Python throws away what is raised while an object is torn down, or while
+somebody hears of a garbage collection."""
 
 
 class OverLimit(BaseException):
@@ -63,13 +65,20 @@ def _alarm(seconds: float) -> Iterator[None]:
     if current_thread() is not main_thread():
         yield
         return
-    before = signal.signal(signal.SIGPROF, _stop)
+    before, told = signal.signal(signal.SIGPROF, _stop), sys.unraisablehook
+
+    def tell(thrown_away: sys.UnraisableHookArgs) -> None:
+        if not isinstance(thrown_away.exc_value, OverLimit):  # of that nobody needs to hear: the alarm goes off again
+            told(thrown_away)
+
+    sys.unraisablehook = tell
     signal.setitimer(signal.ITIMER_PROF, seconds, _AGAIN)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, before)
+        sys.unraisablehook = told
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from tenure.shell.collector import nothing_collected
+from tenure.shell.home import nothing_collected
 
 
 def test_nothing_is_collected_until_the_block_is_over() -> None:
