@@ -8,8 +8,11 @@ Kubernetes, and lengths of time that are all different. An end is the decision o
 and moves, committed to memory. Everything from one end to the next is told as well (timers, pods that bind, deletions,
 who comes): nothing is saved by putting it off. Every tenth end is counted instead of timed.
 
+After some eighty virtual hours starts lie beyond ``patience``, and who is dealt a place is first sought a start by
+cuts: only the full scale comes that far, and its p99 is of those stretches.
+
 Not shown: the disk, and everything around the engine (`make bench` has other rows for them); garbage collection, which
-is off while anything is measured; undeclared ends and draws; faults; more than one flavor; money that is short
+is off while anything is measured; undeclared ends; faults; more than one flavor; money that is short
 (`waiting-money`). Runs are whole numbers of GPUs without groups or pods of their own.
 """
 
